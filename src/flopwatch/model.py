@@ -1,0 +1,139 @@
+"""The records that flow from measuring to reports; each can be written to JSON and read again.
+
+Records are frozen dataclasses. `to_json` and `from_json` convert any of them strictly (msgspec): a missing key or a
+wrong type is an error that names the key path.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+T = TypeVar("T")
+
+
+def to_json(record: object, *, indent: int = 0) -> bytes:
+    """Encode a record as JSON; non-finite floats become null.
+
+    >>> to_json(Case(suite="Add", values=("16",)))
+    b'{"suite":"Add","values":["16"]}'
+    """
+    data = msgspec.json.encode(record)
+    return msgspec.json.format(data, indent=indent) if indent else data
+
+
+def from_json(data: bytes | str, record_type: type[T]) -> T:
+    """Decode JSON into a record, strictly.
+
+    Raises:
+        msgspec.ValidationError: with the path of the offending key.
+    """
+    return msgspec.json.decode(data, type=record_type)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One point of a suite: a value for each of its parameters, the provider last.
+
+    >>> Case(suite="Add", values=("1048576", "float32", "flopwatch")).id
+    'Add[1048576,float32,flopwatch]'
+    """
+
+    suite: str
+    values: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        """The name by which reports and the command line call this case."""
+        return f"{self.suite}[{','.join(self.values)}]"
+
+    @property
+    def provider(self) -> str:
+        """Who computes it: the kernel under test or a peer such as torch."""
+        return self.values[-1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """Why a case could not be run: a result, not an accident."""
+
+    kind: str
+    message: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelFacts:
+    """What the compiler made of one kernel in one configuration for one device.
+
+    Byte counts are per thread for spills and stack, per block for shared memory. `occupancy` is the share of warp
+    slots of a multiprocessor that can be resident (0 to 1), `occupancy_limit` what bounds it. `code_fingerprint` hashes
+    the code sections that reach the device, free of file names and line numbers. A configuration that does not compile
+    or fit has `failure` and no numbers.
+    """
+
+    kernel: str
+    device: str
+    config: str
+    variant: str
+    chosen: bool
+    registers: int | None = None
+    spill_store_bytes: int | None = None
+    spill_load_bytes: int | None = None
+    stack_bytes: int | None = None
+    shared_bytes: int | None = None
+    num_warps: int | None = None
+    num_stages: int | None = None
+    occupancy: float | None = None
+    occupancy_limit: str = ""
+    code_fingerprint: str = ""
+    failure: Failure | None = None
+
+    @property
+    def spill_bytes(self) -> int | None:
+        """Bytes spilled per thread, stores and loads together."""
+        if self.spill_store_bytes is None or self.spill_load_bytes is None:
+            return None
+        return self.spill_store_bytes + self.spill_load_bytes
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What must agree for two facts, one from each side, to be about the same thing."""
+        return (self.kernel, self.device, self.variant, self.config)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Numbers:
+    """How far a result is from its float64 reference.
+
+    `max_diff` is the largest absolute difference; `max_diff_eps` is that over the largest magnitude of the reference,
+    in units of the result's machine epsilon. Both are None when the result or the reference is not finite.
+    """
+
+    max_diff: float | None
+    max_diff_eps: float | None
+    finite: bool
+    bitwise: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """Samples of one case on one side: seconds per call, and how they were taken ("graph" or "events")."""
+
+    seconds: tuple[float, ...]
+    method: str
+
+
+class Mark(enum.Enum):
+    """The verdict on one case."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    SAME = "same"
+    UNSURE = "unsure"
+    BROKEN = "broken"
