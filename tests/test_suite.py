@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from flopwatch.errors import SuiteError
+from flopwatch.model import Case
+from flopwatch.suite import METRICS, Suite, discover
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+class Toy(Suite):
+    params = (["16", "32"], ["float16"])
+    param_names = ("n", "dtype")
+    small: ClassVar[Mapping[str, str]] = {"n": "3"}
+    providers: ClassVar[Mapping[str, Any]] = {"peer": abs}
+    skip_params = (("32", "float16", "peer"),)
+
+    def flops(self, *values: str) -> float:
+        return 2.0 * int(values[0])
+
+    def bytes_moved(self, *values: str) -> float:
+        return 4.0 * int(values[0])
+
+
+def test_the_provider_is_the_last_parameter() -> None:
+    assert (Toy.params, Toy.param_names) == (
+        [["16", "32"], ["float16"], ["flopwatch", "peer"]],
+        ["n", "dtype", "provider"],
+    )
+
+
+def test_skipped_combinations_are_no_cases() -> None:
+    assert [case.id for case in Toy.cases()] == [
+        "Toy[16,float16,flopwatch]",
+        "Toy[16,float16,peer]",
+        "Toy[32,float16,flopwatch]",
+    ]
+
+
+def test_a_small_case_keeps_what_small_does_not_name() -> None:
+    case = Case(suite="Toy", values=("32", "float16", "flopwatch"))
+    assert Toy.small_case(case).id == "Toy[3,float16,flopwatch]"
+
+
+def test_a_suite_has_one_asv_benchmark_a_metric() -> None:
+    assert {name for name in dir(Toy) if name.startswith("track_")} == {f"track_{metric}" for metric in METRICS}
+
+
+def test_the_time_knows_the_work_of_every_combination() -> None:
+    track = vars(Toy)["track_time"]
+    assert (track.unit, track.flops, track.bytes_moved) == (
+        "seconds",
+        [32.0, 32.0, 64.0, 64.0],
+        [64.0, 64.0, 128.0, 128.0],
+    )
+
+
+def test_a_subclass_does_not_gain_a_second_provider() -> None:
+    class Child(Toy):
+        pass
+
+    assert Child.param_names == ["n", "dtype", "provider"]
+
+
+def test_params_without_names_are_refused() -> None:
+    with pytest.raises(SuiteError, match="2 lists in params, 1 in param_names"):
+        type("Odd", (Suite,), {"params": (["1"], ["2"]), "param_names": ("n",)})
+
+
+def test_small_must_name_parameters() -> None:
+    with pytest.raises(SuiteError, match="small names no parameter: m"):
+        type("Odd", (Suite,), {"params": (["1"],), "param_names": ("n",), "small": {"m": "1"}})
+
+
+def write_suites(tmp_path: Path, **modules: str) -> Path:
+    folder = tmp_path / f"suites_{tmp_path.name}"
+    folder.mkdir()
+    for name, text in {"__init__": "", **modules}.items():
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    return folder
+
+
+SUITE = """\
+from flopwatch import Suite
+class {name}(Suite):
+    params = (["1"],)
+    param_names = ("n",)
+    def flops(self, n): return 1
+    def bytes_moved(self, n): return 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def _clean_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def test_a_module_that_cannot_be_imported_does_not_hide_the_others(tmp_path: Path) -> None:
+    found = discover(write_suites(tmp_path, good=SUITE.format(name="Good"), bad="import no_such_module"))
+    assert list(found.suites) == ["Good"]
+    assert [type(error) for error in found.failures.values()] == [ModuleNotFoundError]
+
+
+def test_two_suites_of_one_name_are_refused(tmp_path: Path) -> None:
+    folder = write_suites(tmp_path, one=SUITE.format(name="Same"), two=SUITE.format(name="Same"))
+    with pytest.raises(SuiteError, match="two suites are called Same"):
+        discover(folder)
+
+
+def test_a_folder_that_is_not_there_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match="does not exist"):
+        discover(tmp_path / "nowhere")
