@@ -1,0 +1,150 @@
+"""What developers and CI run; ``nox -l`` lists the sessions.
+
+Sessions that need torch share one environment, so that a machine installs torch once. ``--here`` after ``--``, or nox's
+own ``--no-venv``, runs them in the interpreter that runs nox instead and installs nothing: for a machine that already
+has torch with CUDA.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.5"
+nox.options.sessions = ["lint", "types", "tests"]
+nox.options.reuse_venv = "yes"
+nox.options.default_venv_backend = "virtualenv"
+
+ROOT = Path(__file__).parent
+PROJECT = nox.project.load_toml("pyproject.toml")
+HERE = "--here" in sys.argv or "--no-venv" in sys.argv
+
+#: The oldest and the newest Triton that flopwatch supports, and what else each needs.
+TRITON_ENDS = {
+    "3.6.0": ["numpy<2.4"],  # with 2.4, loops over tensor bounds fail in its interpreter
+    "3.9.0": [],
+}
+
+#: What the tests and the gate import: module -> the distribution that has it.
+NEEDED_HERE = {
+    "torch": "torch",
+    "triton": "triton",
+    "numpy": "numpy",
+    "msgspec": "msgspec",
+    "rich": "rich",
+    "pytest": "pytest",
+    "pytest_timeout": "pytest-timeout",
+    "hypothesis": "hypothesis",
+}
+
+
+@nox.session(default=False, venv_backend="none" if HERE else None)
+def environment(session: nox.Session) -> None:
+    """Install torch, flopwatch and the tools once, for the sessions below."""
+    if HERE:
+        missing = [name for module, name in NEEDED_HERE.items() if importlib.util.find_spec(module) is None]
+        if missing:
+            session.error(
+                f"{sys.executable} lacks {', '.join(missing)}\n"
+                "  why: --here and --no-venv install nothing\n"
+                f"  do:  {sys.executable} -m pip install {' '.join(missing)}, or leave that option out"
+            )
+        return
+    _install(session, "--editable", ".[history]", "./compat", *_groups("types"))  # which has the tests
+
+
+@nox.session(requires=["environment"], venv_backend="none")
+def tests(session: nox.Session) -> None:
+    """Run the tests. After `--`: --here, and arguments of pytest."""
+    _python(session, "-m", "pytest", *_arguments(session))
+
+
+@nox.session(default=False)
+@nox.parametrize("version", [nox.param(version, id=version) for version in TRITON_ENDS])
+def triton(session: nox.Session, version: str) -> None:
+    """Run the tests on the oldest or the newest supported Triton, in an environment of its own."""
+    # Each torch requires its own Triton, and so do the constraints; --no-deps lets this one stand beside it.
+    rest = [name for name in PROJECT["project"]["dependencies"] if not name.startswith("triton")]
+    _install(session, *rest, *PROJECT["project"]["optional-dependencies"]["history"], *_groups("test"))
+    session.install("--no-deps", "--editable", ".", "./compat", f"triton=={version}", *TRITON_ENDS[version])
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session(requires=["environment"], venv_backend="none", default=False)
+def gate(session: nox.Session) -> None:
+    """Compare this commit with its base. After `--`: --here, and arguments of `flopwatch gate`."""
+    _python(session, "-m", "flopwatch", "gate", *_arguments(session))
+
+
+@nox.session(requires=["environment"], venv_backend="none", default=False)
+def bench(session: nox.Session) -> None:
+    """Record commits with asv, static facts where there is no GPU. After `--`: what `asv run` takes (HEAD^!)."""
+    _python(session, "-m", "asv", "machine", "--yes")
+    _python(session, "-m", "asv", "run", *(_arguments(session) or ["HEAD^!"]))
+
+
+@nox.session(requires=["environment"], venv_backend="none", default=False)
+def dashboard(session: nox.Session) -> None:
+    """Build the history's web pages in html/. After `--`: --serve opens them on this machine."""
+    _python(session, "-m", "asv", "publish")
+    if "--serve" in session.posargs:
+        _python(session, "-m", "asv", "preview", "--browser")
+    else:
+        session.log(f"The pages are in {ROOT / 'html'}; look at them with: nox -s dashboard -- --serve")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, formatting and the workflows."""
+    _install(session, *_groups("lint"))
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("zizmor", "--offline", "--persona", "pedantic", ".github")
+    workflows = sorted(str(path) for path in Path(".github/workflows").iterdir())
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+    session.run("check-jsonschema", "--builtin-schema", "vendor.dependabot", ".github/dependabot.yml")
+    forms = sorted(str(path) for path in Path(".github/ISSUE_TEMPLATE").iterdir())
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-issue-forms", *forms)
+
+
+@nox.session(requires=["environment"], venv_backend="none")
+def types(session: nox.Session) -> None:
+    """Check the types with mypy."""
+    _python(session, "-m", "mypy", *_arguments(session))
+
+
+@nox.session(default=False)
+def docs(session: nox.Session) -> None:
+    """Build the documentation in docs/_build/html; every warning is an error."""
+    light = [name for name in PROJECT["project"]["dependencies"] if not name.startswith(("torch", "triton"))]
+    _install(session, *_groups("docs"), *light)
+    session.run("sphinx-build", "-W", "-n", "--keep-going", *session.posargs, "docs", "docs/_build/html")
+
+
+def _install(session: nox.Session, *requirements: str) -> None:
+    session.install("-c", "constraints.txt", *requirements)
+
+
+def _groups(*names: str) -> tuple[str, ...]:
+    return nox.project.dependency_groups(PROJECT, *names)
+
+
+def _arguments(session: nox.Session) -> list[str]:
+    return [argument for argument in session.posargs if argument != "--here"]
+
+
+def _python(session: nox.Session, *arguments: str) -> None:
+    """Run the shared environment's interpreter, or this one."""
+    if HERE:
+        # Not installed here, flopwatch and the compat distribution are found in the checkout.
+        path = [str(ROOT / "src"), str(ROOT / "compat" / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        session.run(sys.executable, *arguments, env={"PYTHONPATH": os.pathsep.join(path)}, external=True)
+        return
+    # nox keeps the environments of all sessions in one folder, and its cache too.
+    programs = session.cache_dir.parent / "environment" / "bin"
+    path = [str(programs), os.environ["PATH"]]
+    session.run(str(programs / "python"), *arguments, env={"PATH": os.pathsep.join(path)}, external=True)
