@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from flopwatch.measure.inputs import input_bytes
+from flopwatch.measure.numbers import difference
+from flopwatch.poison import PoisonedAllocations
+
+
+def test_rounding_to_the_dtype_costs_at_most_half_an_epsilon() -> None:
+    reference = torch.randn(10_000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        numbers = difference(reference.to(dtype), reference)
+        assert numbers.max_diff_eps is not None
+        assert 0 < numbers.max_diff_eps <= 0.5
+
+
+def test_a_planted_error_is_measured_in_eps_of_the_largest_value() -> None:
+    reference = torch.tensor([1.0, -4.0], dtype=torch.float64)
+    result = torch.tensor([1.0 + 2**-8, -4.0], dtype=torch.float16)
+    numbers = difference(result, reference)
+    assert (numbers.max_diff, numbers.max_diff_eps) == (2**-8, 2**-8 / (2**-10 * 4.0))
+
+
+def test_nan_where_the_reference_has_none_is_not_finite() -> None:
+    numbers = difference(torch.tensor([1.0, float("nan")]), torch.ones(2, dtype=torch.float64))
+    assert (numbers.finite, numbers.max_diff, numbers.max_diff_eps) == (False, None, None)
+
+
+def test_equal_bits_have_equal_fingerprints_and_others_not() -> None:
+    reference = torch.ones(3, dtype=torch.float64)
+    one, two = torch.ones(3, dtype=torch.float16), torch.ones(3, dtype=torch.float16)
+    two[1] += 2**-10
+    assert difference(one, reference).bitwise == difference(one.clone(), reference).bitwise
+    assert difference(one, reference).bitwise != difference(two, reference).bitwise
+
+
+def test_an_empty_result_is_exact() -> None:
+    assert difference(torch.empty(0, 4), torch.empty(0, 4, dtype=torch.float64)).max_diff == 0.0
+
+
+def test_zeros_where_the_reference_is_zero_are_exact() -> None:
+    assert difference(torch.zeros(3), torch.zeros(3, dtype=torch.float64)).max_diff_eps == 0.0
+
+
+def test_a_wrong_shape_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"shape \(2,\), its reference \(3,\)"):
+        difference(torch.ones(2), torch.ones(3, dtype=torch.float64))
+
+
+def test_allocations_are_poisoned_inside_and_only_inside() -> None:
+    with PoisonedAllocations():
+        poisoned = [torch.empty(3), torch.empty_like(torch.ones(2)), torch.ones(2).new_empty(2)]
+        integers = torch.empty(2, dtype=torch.int32)
+        untouched = torch.zeros(2)
+    assert all(bool(tensor.isnan().all()) for tensor in poisoned)
+    assert integers.tolist() == [2**31 - 1] * 2
+    assert untouched.tolist() == [0.0, 0.0]
+
+
+def test_the_bytes_of_inputs_count_tensors_alone() -> None:
+    assert input_bytes((torch.ones(3, 2, dtype=torch.float16), 3.0, None)) == 12

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from flopwatch.measure.protocol import Method, Plan
+from flopwatch.measure.timer import PreparedCase
+from flopwatch.model import Case
+from flopwatch.suite import Suite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.gpu
+
+
+class Copy(Suite):
+    """out = x, with what a kernel must not do on request."""
+
+    params = (["1048576", "268435456"], ["plain", "synchronising"])
+    param_names = ("n", "kind")
+
+    def inputs(self, *values: str, seed: int) -> tuple[Any, ...]:
+        generator = torch.Generator(device="cuda").manual_seed(seed)
+        return torch.randn(int(values[0]), device="cuda", generator=generator), values[1]
+
+    def run(self, *inputs: object) -> torch.Tensor:
+        x, kind = inputs
+        assert isinstance(x, torch.Tensor)
+        if kind == "synchronising":
+            torch.cuda.synchronize()
+        return torch.add(x, 1.0)
+
+    def flops(self, *values: str) -> float:
+        return float(values[0])
+
+    def bytes_moved(self, *values: str) -> float:
+        return 8.0 * int(values[0])
+
+
+def case(n: str, kind: str = "plain") -> Case:
+    return Case(suite="Copy", values=(n, kind, "flopwatch"))
+
+
+def test_a_short_kernel_is_timed_as_a_graph_over_cold_inputs() -> None:
+    prepared = PreparedCase(Copy(), case("1048576"))
+    assert prepared.plan.method is Method.GRAPH
+    l2_bytes = torch.cuda.get_device_properties().L2_cache_size
+    assert prepared.plan.input_sets * 4 * 1048576 >= 2 * l2_bytes
+    assert prepared.plan.calls * statistics.median(prepared.sample(5)) >= 250e-6
+
+
+def test_a_long_kernel_is_timed_with_events() -> None:
+    prepared = PreparedCase(Copy(), case("268435456"))
+    assert prepared.plan == Plan(method=Method.EVENTS, calls=1, input_sets=1)
+    bandwidth = 8 * 268435456 / statistics.median(prepared.sample(5))
+    assert 5e11 < bandwidth < 2e13
+
+
+def test_a_function_that_synchronises_falls_back_to_events() -> None:
+    prepared = PreparedCase(Copy(), case("1048576", "synchronising"))
+    assert prepared.plan.method is Method.EVENTS
+    assert all(seconds > 0 for seconds in prepared.sample(3))
+
+
+def test_a_plan_that_is_given_is_followed() -> None:
+    plan = Plan(method=Method.GRAPH, calls=12, input_sets=4)
+    assert PreparedCase(Copy(), case("1048576"), plan).plan == plan
+
+
+def test_a_planted_second_pass_takes_about_twice_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    once = PreparedCase(Copy(), case("268435456"))
+    plain: Callable[..., torch.Tensor] = Copy.run
+
+    def twice(self: Copy, *inputs: object) -> torch.Tensor:
+        plain(self, *inputs)
+        return plain(self, *inputs)
+
+    monkeypatch.setattr(Copy, "run", twice)
+    again = PreparedCase(Copy(), case("268435456"))
+    ratios = [again.sample(1)[0] / once.sample(1)[0] for _ in range(20)]
+    assert 1.8 < statistics.median(ratios) < 2.2
