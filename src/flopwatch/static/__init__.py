@@ -1,0 +1,26 @@
+"""What can be learnt of kernels without a GPU: a pretended one, the compiler's facts, and their comparison."""
+
+from flopwatch.static.comparison import FactChange, Severity, compare_facts
+from flopwatch.static.devices import DEVICES, Device, find_device
+from flopwatch.static.facts import kernel_facts
+from flopwatch.static.occupancy import Occupancy, occupancy
+from flopwatch.static.pretend import pretend_gpu
+from flopwatch.static.recorder import Launch, LaunchFailure, Recorder
+from flopwatch.static.triton_version import check_triton_version
+
+__all__ = [
+    "DEVICES",
+    "Device",
+    "FactChange",
+    "Launch",
+    "LaunchFailure",
+    "Occupancy",
+    "Recorder",
+    "Severity",
+    "check_triton_version",
+    "compare_facts",
+    "find_device",
+    "kernel_facts",
+    "occupancy",
+    "pretend_gpu",
+]

@@ -1,0 +1,226 @@
+"""Write down what Triton launches, compiles and refuses while a GPU is pretended."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import torch
+import triton
+from triton.backends.nvidia.compiler import CUDABackend
+from triton.compiler.errors import CompilationError
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from flopwatch.errors import UsageError
+from flopwatch.static.driver import benchmark_nothing
+from flopwatch.static.ptxas import METADATA_KEY, ptxas_facts
+from flopwatch.static.recorder import Launch, LaunchFailure, Recorder
+from flopwatch.static.specialization import config_text, variant_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+class Capture:
+    """Triton's own classes, patched to tell a recorder; `restore` undoes it."""
+
+    def __init__(self, recorder: Recorder, kind: Literal["meta", "cpu"], restore: contextlib.ExitStack) -> None:
+        self.recorder = recorder
+        self.kind = kind
+        self.restore = restore
+        self.tuning = False
+        self._functions: set[Any] = set()
+        self._tuners: set[Any] = set()
+
+    def install(self) -> None:
+        """Patch Triton."""
+        self._wrap(JITFunction, "run", self._compiled_run)
+        self._wrap(InterpretedFunction, "run", self._interpreted_run)
+        self._wrap(Autotuner, "run", self._tuned_run)
+        self._wrap(CUDABackend, "make_cubin", _keep_ptxas_log)
+
+    def _wrap(self, owner: Any, name: str, replacement: Callable[..., Any]) -> None:  # noqa: ANN401 - untyped triton
+        original = getattr(owner, name)
+
+        def method(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the original's
+            return replacement(original, *args, **kwargs)
+
+        self.restore.callback(setattr, owner, name, original)
+        setattr(owner, name, method)
+
+    def _compiled_run(
+        self,
+        original: Callable[..., Any],
+        function: Any,  # noqa: ANN401 - untyped triton
+        *args: Any,  # noqa: ANN401 - the kernel's
+        **kwargs: Any,  # noqa: ANN401 - the kernel's, with grid and warmup
+    ) -> Any:  # noqa: ANN401 - untyped triton
+        self._forget_on_exit(function)
+        arguments = {name: value for name, value in kwargs.items() if name not in {"grid", "warmup"}}
+        config, variant = _described(function, args, arguments)
+        with self._launched(function, args, kwargs, config=config, variant=variant) as launch:
+            kernel = original(function, *args, **launch.kwargs)
+            kernel = kernel.result() if hasattr(kernel, "result") else kernel
+            if kernel is not None:
+                self.recorder.compiled[kernel.hash] = kernel
+                launch.binary_hash = kernel.hash
+        return kernel
+
+    def _interpreted_run(
+        self,
+        original: Callable[..., Any],
+        function: Any,  # noqa: ANN401 - untyped triton
+        *args: Any,  # noqa: ANN401 - the kernel's
+        **kwargs: Any,  # noqa: ANN401 - the kernel's, with grid and warmup
+    ) -> Any:  # noqa: ANN401 - untyped triton
+        if self.kind == "meta":
+            raise UsageError(
+                f"kernel {_name(function)} is interpreted, but its arguments have no values",
+                why='TRITON_INTERPRET was set when it was decorated, and the GPU is pretended with tensors="meta"',
+                todo='unset TRITON_INTERPRET to compile kernels, or pretend with tensors="cpu" to run them',
+            )
+        with self._launched(function, args, kwargs, config=None, variant="") as launch:
+            return original(function, *args, **launch.kwargs)
+
+    @contextlib.contextmanager
+    def _launched(
+        self,
+        function: Any,  # noqa: ANN401 - untyped triton
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        config: str | None,
+        variant: str,
+    ) -> Iterator[_Launching]:
+        """Record the launch that the block makes with `kwargs`, or its failure."""
+        launching = _Launching(kwargs)
+        try:
+            _refuse_host_tensors((*args, *kwargs.values()))
+            yield launching
+        except Exception as error:
+            self.recorder.failures.append(
+                LaunchFailure(kernel=_name(function), config=config, variant=variant, tuning=self.tuning, error=error)
+            )
+            raise
+        if launching.grid is not None:
+            self.recorder.launches.append(
+                Launch(
+                    kernel=_name(function),
+                    grid=launching.grid,
+                    config=config,
+                    variant=variant,
+                    tuning=self.tuning,
+                    binary_hash=launching.binary_hash,
+                )
+            )
+
+    def _tuned_run(self, original: Callable[..., Any], tuner: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        if tuner not in self._tuners:
+            # The autotuner's cache knows nothing of devices, and what is "tuned" here must not outlive the pretence,
+            # neither in the process nor in the cache on disk.
+            self._tuners.add(tuner)
+            state = vars(tuner)
+            self.restore.callback(_reset, state, dict(state))
+            state.update(cache={}, cache_results=False, do_bench=self._benchmark(_is_interpreted(tuner)))
+        return original(tuner, *args, **kwargs)
+
+    def _benchmark(self, interpreted: bool) -> Callable[..., Sequence[float] | float]:  # noqa: FBT001 - private
+        def benchmark(
+            call: Callable[[], object], quantiles: Sequence[float] | None = None, **_options: object
+        ) -> Sequence[float] | float:
+            if interpreted:
+                return benchmark_nothing(_do_nothing, quantiles)
+            self.tuning = True
+            try:
+                return benchmark_nothing(call, quantiles)
+            except CompilationError:
+                # Recorded by the launch. The other configurations' facts are worth having all the same.
+                return [float("inf")] * len(quantiles or (0.5,))
+            finally:
+                self.tuning = False
+
+        return benchmark
+
+    def _forget_on_exit(self, function: Any) -> None:  # noqa: ANN401 - untyped triton
+        if function not in self._functions:
+            self._functions.add(function)
+            ordinal = triton.runtime.driver.active.get_current_device()
+            self.restore.callback(function.device_caches.pop, ordinal, None)
+
+
+class _Launching:
+    """A launch on its way: its arguments, with a grid that notes what it came to; None while nothing is launched."""
+
+    def __init__(self, kwargs: dict[str, Any]) -> None:
+        self.kwargs = {**kwargs, "grid": self._noted}
+        self.grid: tuple[int, ...] | None = None
+        self.binary_hash = ""
+        self._asked = kwargs["grid"]
+
+    def _noted(self, bound: object) -> tuple[int, ...]:
+        grid = self._asked(bound) if callable(self._asked) else self._asked
+        self.grid = tuple(int(size) for size in grid)
+        return self.grid
+
+
+def _refuse_host_tensors(arguments: Iterable[object]) -> None:
+    """Refuse what the device could not read, in the words of Triton's own launcher."""
+    for index, argument in enumerate(arguments):
+        tensor = argument.base if isinstance(argument, TensorDescriptor) else argument
+        if isinstance(tensor, torch.Tensor) and not tensor.is_cuda:
+            raise ValueError(f"Pointer argument (at {index}) cannot be accessed from Triton (cpu tensor?)")
+
+
+def _described(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:  # noqa: ANN401
+    """Return the texts of a launch's configuration and variant, by Triton's own binding of its arguments."""
+    *_, binder = function.device_caches[triton.runtime.driver.active.get_current_device()]
+    bound, specialization, options = binder(*args, **kwargs)
+    constants = {parameter.name: bound[parameter.name] for parameter in function.params if parameter.is_constexpr}
+    others = [
+        entry for parameter, entry in zip(function.params, specialization, strict=True) if not parameter.is_constexpr
+    ]
+    blocks = {name: value.block_shape for name, value in bound.items() if isinstance(value, TensorDescriptor)}
+    return config_text(constants, options, blocks), variant_text(others)
+
+
+def _keep_ptxas_log(
+    original: Callable[..., bytes],
+    backend: object,
+    source: str,
+    metadata: dict[str, Any],
+    *options: object,
+) -> bytes:
+    """Keep ptxas's own words in the kernel's metadata, which Triton's cache stores beside the binary.
+
+    ptxas is never run a second time: Triton chooses the program and its options by version and architecture.
+    """
+    log = io.StringIO()
+    with triton.knobs.nvidia.scope(), contextlib.redirect_stdout(log):
+        triton.knobs.nvidia.dump_ptxas_log = True
+        binary = original(backend, source, metadata, *options)
+    metadata[METADATA_KEY] = ptxas_facts(log.getvalue())
+    return binary
+
+
+def _is_interpreted(tuner: Any) -> bool:  # noqa: ANN401 - untyped triton
+    function = tuner.fn
+    while not isinstance(function, JITFunction | InterpretedFunction):
+        function = function.fn
+    return isinstance(function, InterpretedFunction)
+
+
+def _name(function: Any) -> str:  # noqa: ANN401 - untyped triton
+    return cast("str", function.fn.__name__)
+
+
+def _reset(state: dict[str, Any], saved: dict[str, Any]) -> None:
+    state.clear()
+    state.update(saved)
+
+
+def _do_nothing() -> None:
+    pass

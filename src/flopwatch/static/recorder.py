@@ -1,0 +1,57 @@
+"""What a pretended GPU saw: launches, compiled kernels and failures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from flopwatch.static.devices import Device
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """One launch of a kernel.
+
+    Attributes:
+        kernel: the name of the kernel's function.
+        grid: programs along each axis that the caller named.
+        config: the launch's own constants, warps and stages, sorted; None for an interpreted kernel.
+        variant: argument types and alignment; empty for an interpreted kernel.
+        tuning: whether the autotuner made it while trying configurations.
+        binary_hash: the key of `Recorder.compiled`; empty for an interpreted kernel.
+    """
+
+    kernel: str
+    grid: tuple[int, ...]
+    config: str | None
+    variant: str
+    tuning: bool
+    binary_hash: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchFailure:
+    """A launch that did not compile, or whose kernel does not fit the device."""
+
+    kernel: str
+    config: str | None
+    variant: str
+    tuning: bool
+    error: Exception
+
+
+@dataclass(kw_only=True, slots=True)
+class Recorder:
+    """Fills while a GPU is pretended.
+
+    Attributes:
+        device: the pretended device.
+        launches: every launch that went through, in order.
+        compiled: Triton's compiled kernels by hash.
+        failures: every launch that did not, in order.
+    """
+
+    device: Device
+    launches: list[Launch] = field(default_factory=list)
+    compiled: dict[str, Any] = field(default_factory=dict)
+    failures: list[LaunchFailure] = field(default_factory=list)

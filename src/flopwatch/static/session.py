@@ -1,0 +1,87 @@
+"""Put a pretended GPU together, and take it apart again."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+import triton
+from torch.autograd.function import BackwardCFunction
+from triton.runtime.driver import driver as active_driver
+
+from flopwatch.errors import UsageError
+from flopwatch.static.capture import Capture
+from flopwatch.static.driver import PretendedDriver
+from flopwatch.static.tensors import PretendedTensors, pretended_tensors
+from flopwatch.static.torch_cuda import patch_torch
+from flopwatch.static.triton_version import check_triton_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flopwatch.static.recorder import Recorder
+
+# Kernels that Triton compiled by itself lie in its cache without ptxas's words; the number changes with their format.
+_CACHE_FOLDER = "flopwatch-1"
+
+_now_pretending = False
+
+
+@contextlib.contextmanager
+def pretended(recorder: Recorder, kind: Literal["meta", "cpu"]) -> Iterator[None]:
+    """Pretend `recorder`'s device, with tensors of that kind; see `flopwatch.static.pretend.pretend_gpu`."""
+    check_triton_version()
+    if kind == "cpu" and triton.knobs.runtime.interpret:
+        from flopwatch.static.interpreter import correct_interpreter  # noqa: PLC0415 - needs interpretation on
+
+        correct_interpreter()
+    with contextlib.ExitStack() as restore:
+        _pretend_one(restore)
+        patch_torch(recorder.device, restore)
+        _activate(PretendedDriver(recorder.device), restore)
+        _use_own_cache(restore)
+        Capture(recorder, kind, restore).install()
+        tensors = pretended_tensors(kind)
+        _follow_autograd(tensors, restore)
+        restore.enter_context(tensors)
+        yield
+
+
+def _pretend_one(restore: contextlib.ExitStack) -> None:
+    global _now_pretending  # noqa: PLW0603 - what is patched is global too
+    if _now_pretending:
+        raise UsageError("a GPU is already pretended", todo="leave its context before you enter another")
+    _now_pretending = True
+
+    def stop() -> None:
+        global _now_pretending  # noqa: PLW0603 - what is patched is global too
+        _now_pretending = False
+
+    restore.callback(stop)
+
+
+def _activate(driver: PretendedDriver, restore: contextlib.ExitStack) -> None:
+    for name in ("_active", "_default"):
+        restore.callback(setattr, active_driver, name, getattr(active_driver, name))
+        setattr(active_driver, name, driver)
+
+
+def _use_own_cache(restore: contextlib.ExitStack) -> None:
+    restore.enter_context(triton.knobs.cache.scope())
+    triton.knobs.cache.dir = str(Path(triton.knobs.cache.dir) / _CACHE_FOLDER)
+
+
+def _follow_autograd(tensors: PretendedTensors, restore: contextlib.ExitStack) -> None:
+    """Enter the mode again for the backward of custom functions, which the autograd engine calls without any mode."""
+    original = BackwardCFunction.apply
+
+    def apply(context: Any, *gradients: Any) -> Any:  # noqa: ANN401 - the original's
+        if torch._C._len_torch_function_stack():  # noqa: SLF001 - there is no public name
+            return original(context, *gradients)  # type: ignore[no-untyped-call] # torch's
+        with tensors:
+            return original(context, *gradients)  # type: ignore[no-untyped-call] # torch's
+
+    restore.callback(setattr, BackwardCFunction, "apply", original)
+    BackwardCFunction.apply = apply  # type: ignore[method-assign] # restored on exit

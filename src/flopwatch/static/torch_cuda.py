@@ -1,0 +1,129 @@
+"""`torch.cuda` and `torch.Generator` answering for a GPU that is not there."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+
+from flopwatch.static.tensors import CUDA
+
+if TYPE_CHECKING:
+    from flopwatch.static.devices import Device
+
+_CUDA_VERSION = "12.8"
+_DEFAULT_SHARED_BYTES_PER_BLOCK = 48 * 1024
+
+
+class _AnyGenerator(type(torch.Generator)):  # type: ignore[misc] # its metaclass is `type`
+    """Keep ``isinstance(generator, torch.Generator)`` true of generators made elsewhere."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, _RealGenerator)
+
+
+_RealGenerator = torch.Generator
+
+
+class PretendedGenerator(torch.Generator, metaclass=_AnyGenerator):
+    """A generator of the host that says it is on the device it was asked for."""
+
+    _named: torch.device
+
+    def __new__(cls, device: str | int | torch.device = "cpu") -> Self:
+        """Make one on the host, whatever the device."""
+        self = super().__new__(cls, device="cpu")  # type: ignore[call-arg] # torch's stub declares __init__ alone
+        named = CUDA if isinstance(device, int) else torch.device(device)
+        self._named = CUDA if named.type == "cuda" else named
+        return self
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override] # torch's stub has an attribute
+        """The device it was asked for."""
+        return self._named
+
+
+def patch_torch(device: Device, restore: contextlib.ExitStack) -> None:
+    """Let `torch.cuda`, `torch.version.cuda` and `torch.Generator` answer for `device` until `restore` closes."""
+    for name, value in _answers(device).items():
+        _replace(torch.cuda, name, value, restore)
+    _replace(torch.version, "cuda", torch.version.cuda or _CUDA_VERSION, restore)
+    _replace(torch.version, "hip", None, restore)
+    _replace(torch, "Generator", PretendedGenerator, restore)
+
+
+def _answers(device: Device) -> dict[str, object]:
+    properties = device_properties(device)
+    stream = SimpleNamespace(
+        cuda_stream=0,
+        device=CUDA,
+        synchronize=_nothing,
+        wait_stream=_nothing,
+        wait_event=_nothing,
+        query=lambda: True,
+    )
+    host = torch.default_generator
+    return {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": _nothing,
+        "_lazy_init": _nothing,
+        "device_count": lambda: 1,
+        "current_device": lambda: CUDA.index,
+        "set_device": _nothing,
+        "device": lambda _device=None: contextlib.nullcontext(),
+        "device_of": lambda _tensor=None: contextlib.nullcontext(),
+        "synchronize": _nothing,
+        "empty_cache": _nothing,
+        "get_device_capability": lambda _device=None: device.compute_capability,
+        "get_device_name": lambda _device=None: device.name,
+        "get_device_properties": lambda _device=None: properties,
+        "get_arch_list": lambda: [f"sm_{device.arch}"],
+        "is_bf16_supported": lambda *_arguments, **_options: True,
+        "current_stream": lambda _device=None: stream,
+        "default_stream": lambda _device=None: stream,
+        "stream": lambda _stream=None: contextlib.nullcontext(),
+        # One generator serves both host and GPU; seeding either makes what follows deterministic.
+        "manual_seed": host.manual_seed,
+        "manual_seed_all": host.manual_seed,
+        "seed": host.seed,
+        "seed_all": host.seed,
+        "initial_seed": host.initial_seed,
+        "get_rng_state": lambda _device=None: host.get_state(),
+        "set_rng_state": lambda state, _device=None: host.set_state(state),
+    }
+
+
+def device_properties(device: Device) -> SimpleNamespace:
+    """Return what `torch.cuda.get_device_properties` would, under the names of torch 2.11 to 2.15."""
+    return SimpleNamespace(
+        name=device.name,
+        major=device.compute_capability[0],
+        minor=device.compute_capability[1],
+        total_memory=device.memory_bytes,
+        multi_processor_count=device.sms,
+        max_threads_per_multi_processor=device.max_warps_per_sm * device.warp_size,
+        max_threads_per_block=1024,
+        warp_size=device.warp_size,
+        L2_cache_size=device.l2_bytes,
+        regs_per_multiprocessor=device.registers_per_sm,
+        shared_memory_per_block=_DEFAULT_SHARED_BYTES_PER_BLOCK,
+        shared_memory_per_block_optin=device.max_shared_bytes_per_block,
+        shared_memory_per_multiprocessor=device.shared_bytes_per_sm,
+        max_shared_memory_per_block_optin=device.max_shared_bytes_per_block,
+        max_shared_memory_per_multiprocessor=device.shared_bytes_per_sm,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        gcnArchName="",
+    )
+
+
+def _replace(owner: Any, name: str, value: object, restore: contextlib.ExitStack) -> None:  # noqa: ANN401 - a module
+    restore.callback(setattr, owner, name, getattr(owner, name))
+    setattr(owner, name, value)
+
+
+def _nothing(*_arguments: object, **_options: object) -> None:
+    """Stand for a call whose effect nobody can see."""

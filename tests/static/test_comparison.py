@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flopwatch.model import Failure, KernelFacts, from_json, to_json
+from flopwatch.static.comparison import FactChange, Severity, compare_facts
+
+Facts = dict[str, tuple[KernelFacts, ...]]
+
+BASE = KernelFacts(
+    kernel="matmul",
+    device="h200",
+    config="BLOCK_M=64,num_stages=3,num_warps=4",
+    variant="*fp16:16,i32",
+    chosen=True,
+    registers=168,
+    spill_store_bytes=0,
+    spill_load_bytes=0,
+    stack_bytes=0,
+    shared_bytes=49152,
+    num_warps=4,
+    num_stages=3,
+    occupancy=0.25,
+    occupancy_limit="shared memory",
+    code_fingerprint="a",
+)
+LOST = replace(
+    BASE,
+    registers=None,
+    spill_store_bytes=None,
+    spill_load_bytes=None,
+    shared_bytes=None,
+    occupancy=None,
+    code_fingerprint="",
+    failure=Failure(kind="OutOfResources", message="out of resource: shared memory\nmore"),
+)
+
+
+def seen(changes: tuple[FactChange, ...]) -> list[tuple[str, str, str, Severity]]:
+    return [(change.fact, change.base, change.head, change.severity) for change in changes]
+
+
+def test_equal_fingerprints_are_unchanged_whatever_else_differs() -> None:
+    assert compare_facts([BASE], [replace(BASE, occupancy_limit="registers", registers=1)]) == ()
+
+
+def test_new_spills_are_a_warning() -> None:
+    head = replace(BASE, spill_store_bytes=40, spill_load_bytes=56, code_fingerprint="b")
+    (change,) = compare_facts([BASE], [head])
+    assert change.severity is Severity.WARN
+    assert change.text == "matmul on h200 [BLOCK_M=64,num_stages=3,num_warps=4]: spills 0 B -> 96 B"
+
+
+def test_fewer_spills_are_a_note() -> None:
+    base = replace(BASE, spill_store_bytes=40, spill_load_bytes=56)
+    changes = compare_facts([base], [replace(BASE, code_fingerprint="b")])
+    assert seen(changes) == [("spills", "96 B", "0 B", Severity.NOTE)]
+
+
+def test_an_occupancy_step_down_is_a_warning_and_up_a_note() -> None:
+    head = replace(BASE, occupancy=0.125, registers=255, code_fingerprint="b")
+    assert seen(compare_facts([BASE], [head])) == [
+        ("occupancy", "25.0%", "12.5%", Severity.WARN),
+        ("registers", "168", "255", Severity.NOTE),
+    ]
+    assert seen(compare_facts([head], [BASE]))[0] == ("occupancy", "12.5%", "25.0%", Severity.NOTE)
+
+
+def test_changed_code_with_equal_numbers_is_a_note() -> None:
+    changes = compare_facts([BASE], [replace(BASE, code_fingerprint="b")])
+    assert seen(changes) == [("code", "a", "b", Severity.NOTE)]
+
+
+def test_what_no_longer_fits_is_a_failure() -> None:
+    (change,) = compare_facts([BASE], [LOST])
+    assert change.severity is Severity.FAIL
+    assert change.text.endswith("compiles and fits yes -> no (OutOfResources: out of resource: shared memory)")
+
+
+def test_what_fits_again_is_a_note() -> None:
+    assert [change.severity for change in compare_facts([LOST], [BASE])] == [Severity.NOTE]
+
+
+def test_what_never_fitted_is_nothing() -> None:
+    assert compare_facts([LOST], [LOST]) == ()
+
+
+def test_configurations_that_come_and_go_are_notes() -> None:
+    other = replace(BASE, config="BLOCK_M=128,num_stages=3,num_warps=8", chosen=False)
+    assert seen(compare_facts([BASE], [BASE, other])) == [("configuration", "", other.config, Severity.NOTE)]
+    assert seen(compare_facts([BASE, other], [BASE])) == [("configuration", other.config, "", Severity.NOTE)]
+
+
+def test_a_new_configuration_that_does_not_fit_is_a_warning() -> None:
+    other = replace(LOST, config="BLOCK_M=512,num_stages=3,num_warps=8", chosen=False)
+    assert Severity.WARN in {change.severity for change in compare_facts([BASE], [BASE, other])}
+
+
+def test_a_changed_choice_is_compared_with_what_was_chosen_before() -> None:
+    head = replace(
+        BASE,
+        config="BLOCK_M=64,num_stages=3,num_warps=1",
+        num_warps=1,
+        registers=255,
+        spill_store_bytes=96,
+        code_fingerprint="b",
+    )
+    changes = compare_facts([BASE], [head])
+    assert changes[0].text == "matmul on h200: configuration changed: num_warps=4 -> num_warps=1"
+    assert seen(changes)[1:] == [
+        ("spills", "0 B", "96 B", Severity.WARN),
+        ("registers", "168", "255", Severity.NOTE),
+        ("warps", "4", "1", Severity.NOTE),
+    ]
+
+
+def test_changed_choices_are_paired_with_the_most_similar() -> None:
+    base = [replace(BASE, config=f"D={d},num_stages=3", code_fingerprint=str(d)) for d in (32, 64)]
+    head = [replace(BASE, config=f"D={d},num_stages=1", code_fingerprint=f"{d}'") for d in (32, 64)]
+    pairs = [(change.base, change.head) for change in compare_facts(base, head) if change.fact == "configuration"]
+    assert pairs == [("D=32,num_stages=3", "D=32,num_stages=1"), ("D=64,num_stages=3", "D=64,num_stages=1")]
+
+
+def test_a_kernel_with_new_arguments_is_compared_all_the_same() -> None:
+    head = replace(BASE, variant="*fp16:16,i32,i32", spill_store_bytes=8, code_fingerprint="b")
+    changes = compare_facts([BASE], [head])
+    assert seen(changes) == [
+        ("arguments", "*fp16:16,i32", "*fp16:16,i32,i32", Severity.NOTE),
+        ("spills", "0 B", "8 B", Severity.WARN),
+    ]
+    assert changes[0].text == "matmul on h200: arguments *fp16:16,i32 -> *fp16:16,i32,i32"
+
+
+def test_a_configuration_that_two_cases_share_is_compared_once() -> None:
+    head = replace(BASE, registers=170, code_fingerprint="b")
+    assert len(compare_facts([BASE, replace(BASE, chosen=False)], [head, head])) == 1
+
+
+def test_changes_survive_json() -> None:
+    changes = compare_facts([BASE], [LOST])
+    assert from_json(to_json(changes), tuple[FactChange, ...]) == changes
+
+
+def test_a_planted_spill_is_found(edits: Facts) -> None:
+    changes = compare_facts(edits["base"], edits["spill"])
+    (spills,) = [change for change in changes if change.fact == "spills"]
+    assert spills.severity is Severity.WARN
+    assert spills.base == "0 B"
+    assert spills.head != "0 B"
+
+
+def test_one_stage_instead_of_three_is_a_changed_configuration_and_less_shared_memory(edits: Facts) -> None:
+    changes = compare_facts(edits["base"], edits["stages"])
+    assert changes[0].text == "matmul on h200: configuration changed: num_stages=3 -> num_stages=1"
+    assert ("shared memory", "48 KiB", "16 KiB", Severity.NOTE) in seen(changes)
+
+
+def test_a_comment_is_no_change(edits: Facts) -> None:
+    assert compare_facts(edits["base"], edits["comment"]) == ()
+
+
+def test_a_changed_immediate_is_a_change(edits: Facts) -> None:
+    assert compare_facts(edits["base"], edits["literal"]) != ()
