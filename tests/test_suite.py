@@ -29,10 +29,8 @@ class Toy(Suite):
 
 
 def test_the_provider_is_the_last_parameter() -> None:
-    assert (Toy.params, Toy.param_names) == (
-        [["16", "32"], ["float16"], ["flopwatch", "peer"]],
-        ["n", "dtype", "provider"],
-    )
+    assert list(Toy.params) == [["16", "32"], ["float16"], ["flopwatch", "peer"]]
+    assert list(Toy.param_names) == ["n", "dtype", "provider"]
 
 
 def test_skipped_combinations_are_no_cases() -> None:
@@ -65,7 +63,7 @@ def test_a_subclass_does_not_gain_a_second_provider() -> None:
     class Child(Toy):
         pass
 
-    assert Child.param_names == ["n", "dtype", "provider"]
+    assert list(Child.param_names) == ["n", "dtype", "provider"]
 
 
 def test_params_without_names_are_refused() -> None:
