@@ -134,7 +134,14 @@ def _attention(head_dim: int, block_m: int, block_n: int, num_warps: int, num_st
 
 #: What `triton_matmul` chooses from, the best for large products on Hopper first; every architecture from Ampere on
 #: fits some of them (the last four need at most 96 KiB of shared memory).
-MATMUL_AUTOTUNE = (_matmul(128, 128, 32, 4, 4),)
+MATMUL_AUTOTUNE = (
+    _matmul(128, 256, 64, 8, 3),
+    _matmul(128, 128, 64, 4, 4),
+    _matmul(128, 128, 64, 8, 3),
+    _matmul(64, 128, 64, 4, 4),
+    _matmul(64, 64, 64, 4, 4),
+    _matmul(16, 64, 128, 4, 4),
+)
 
 #: What `flash_attention` chooses from for each head dimension, the best for long sequences on Hopper first; the last
 #: one fits 64 KiB of shared memory.
