@@ -146,10 +146,23 @@ MATMUL_AUTOTUNE = (
 #: What `flash_attention` chooses from for each head dimension, the best for long sequences on Hopper first; the last
 #: one fits 64 KiB of shared memory.
 ATTENTION_AUTOTUNE: Mapping[int, tuple[AttentionConfig, ...]] = {
-    16: (_attention(16, 64, 64, 4, 3),),
-    32: (_attention(32, 64, 64, 4, 3),),
-    64: (_attention(64, 64, 64, 4, 2),),
-    128: (_attention(128, 64, 32, 4, 2),),
+    16: (_attention(16, 128, 128, 8, 3), _attention(16, 64, 64, 4, 3)),
+    32: (
+        _attention(32, 128, 128, 8, 3),
+        _attention(32, 128, 64, 4, 3),
+        _attention(32, 64, 64, 4, 3),
+    ),
+    64: (
+        _attention(64, 128, 128, 8, 3),
+        _attention(64, 128, 64, 4, 3),
+        _attention(64, 64, 128, 4, 3),
+        _attention(64, 64, 64, 4, 2),
+    ),
+    128: (
+        _attention(128, 128, 64, 8, 3),
+        _attention(128, 64, 64, 4, 3),
+        _attention(128, 64, 32, 4, 2),
+    ),
 }
 
 #: The head dimensions that the attention kernel is configured for.

@@ -1,0 +1,150 @@
+"""The kernels as the compiler sees them; everything else here runs them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flopwatch.kernels.configs import ATTENTION_AUTOTUNE, MATMUL_AUTOTUNE
+from flopwatch.model import KernelFacts, from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Runs in a process of its own, in which kernels are compiled and not interpreted. Prints one line of facts a case.
+COMPILE = """
+import sys
+import torch
+from flopwatch.kernels import flash_attention, triton_matmul, vector_add
+from flopwatch.kernels.vector_add import vector_add_debug
+from flopwatch.model import to_json
+from flopwatch.static import kernel_facts, pretend_gpu
+
+def empty(*shape, dtype=torch.float16):
+    return torch.empty(shape, device="cuda", dtype=dtype)
+
+def attend(*head_dims, causal=False, seq_lens=None):
+    for head_dim in head_dims:
+        x = empty(2, 2, 1024, head_dim)
+        flash_attention(x, x, x, causal=causal, seq_lens=seq_lens)
+
+def refuse():
+    try:
+        triton_matmul(empty(512, 512), empty(512, 512), 16, 256, 512)
+    except ValueError as error:
+        sys.stderr.write(str(error))
+    else:
+        raise AssertionError
+
+CASES = {
+    "matmul": lambda: triton_matmul(empty(4096, 4096), empty(4096, 4096)),
+    "matmul of odd rows": lambda: triton_matmul(empty(1001, 1001), empty(1001, 1001)),
+    "attention": lambda: attend(64, 128),
+    "causal attention": lambda: attend(16, 32, 64, causal=True),
+    "attention with lengths": lambda: attend(16, seq_lens=empty(2, dtype=torch.int32)),
+    "attention of one position": lambda: flash_attention(*[empty(1, 1, 16)] * 3, causal=True),
+    "addition": lambda: (vector_add(empty(5000), empty(5000)), vector_add_debug(empty(5000), empty(5000))),
+    "too large": refuse,
+}
+_, device, *cases = sys.argv
+for case in cases:
+    with pretend_gpu(device, tensors="meta") as recorder:
+        CASES[case]()
+        print("facts", to_json(kernel_facts(recorder)).decode())
+"""
+CASES = {
+    "h200": (
+        "matmul",
+        "matmul of odd rows",
+        "attention",
+        "causal attention",
+        "attention with lengths",
+        "attention of one position",
+        "too large",
+    ),
+    "a100": ("matmul", "causal attention", "addition"),
+}
+
+
+class Compilation:
+    """One process that compiles all cases of a device."""
+
+    def __init__(self, device: str) -> None:
+        self.cases = CASES[device]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", COMPILE, device, *self.cases],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"},
+        )
+        self._said: tuple[str, str] | None = None
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    @property
+    def said(self) -> tuple[str, str]:
+        if self._said is None:
+            self._said = self._process.communicate()
+        assert self._process.returncode == 0, self._said[1]
+        return self._said
+
+    def facts(self, case: str) -> list[KernelFacts]:
+        lines = [line.removeprefix("facts ") for line in self.said[0].splitlines() if line.startswith("facts ")]
+        return from_json(lines[self.cases.index(case)], list[KernelFacts])
+
+
+@pytest.fixture(scope="module")
+def compilations() -> Iterator[dict[str, Compilation]]:
+    """Both devices at once: compiling is what takes the time here."""
+    started = {device: Compilation(device) for device in CASES}
+    yield started
+    for compilation in started.values():
+        compilation.stop()
+
+
+@pytest.mark.parametrize(
+    ("case", "configurations"),
+    [
+        ("matmul", len(MATMUL_AUTOTUNE)),
+        ("matmul of odd rows", 3),
+        ("attention", sum(len(ATTENTION_AUTOTUNE[head_dim]) for head_dim in (64, 128))),
+        ("causal attention", sum(len(ATTENTION_AUTOTUNE[head_dim]) for head_dim in (16, 32, 64))),
+        ("attention with lengths", len(ATTENTION_AUTOTUNE[16])),
+        ("attention of one position", len(ATTENTION_AUTOTUNE[16])),
+    ],
+)
+def test_no_configuration_spills_on_hopper(
+    compilations: dict[str, Compilation], case: str, configurations: int
+) -> None:
+    facts = compilations["h200"].facts(case)
+
+    assert len(facts) == configurations
+    assert [(fact.config, fact.failure, fact.spill_bytes) for fact in facts if fact.failure or fact.spill_bytes] == []
+
+
+@pytest.mark.parametrize("case", CASES["a100"])
+def test_the_kernels_compile_and_fit_on_ampere(compilations: dict[str, Compilation], case: str) -> None:
+    facts = compilations["a100"].facts(case)
+
+    assert facts
+    assert [(fact.config, fact.failure) for fact in facts if fact.failure and fact.chosen] == []
+
+
+def test_lengths_are_compiled_though_they_have_no_values(compilations: dict[str, Compilation]) -> None:
+    facts = compilations["h200"].facts("attention with lengths")
+
+    assert {"HAS_SEQ_LENS=True" in fact.config for fact in facts} == {True}
+
+
+def test_blocks_that_exceed_shared_memory_are_refused_by_their_sizes(compilations: dict[str, Compilation]) -> None:
+    _, errors = compilations["h200"].said
+
+    assert "the block sizes block_m=16, block_n=256, block_k=512 do not fit the GPU" in errors
+    assert "shared memory" in errors
