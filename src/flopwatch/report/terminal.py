@@ -84,15 +84,13 @@ def _provenance(result: GateResult) -> str:
 
 def _print_facts(result: GateResult, console: Console) -> None:
     table = Table(title=f"What the compiler made of head's kernels for {result.device}", title_justify="left")
-    table.add_column("kernel")
-    table.add_column("dtype")
-    table.add_column("configuration", overflow="fold")
-    for column in ("registers", "spills", "shared memory", "occupancy"):
-        table.add_column(column, justify="right")
+    table.add_column("kernel, dtype and configuration")
+    for column in ("registers", "spills", "shared", "occupancy"):
+        table.add_column(column, justify="right", no_wrap=True)
     shown = [fact for fact in result.facts if fact.chosen or fact.spill_bytes]
-    rows = [(fact.kernel, _arguments(fact), fact.config, *_fact_cells(fact)) for fact in shown]
-    for row in sorted(set(rows)):
-        table.add_row(*map(escape, row[:3]), *row[3:])
+    rows = {(_kernel_cell(fact), *_fact_cells(fact)) for fact in shown}
+    for row in sorted(rows):
+        table.add_row(*row)
     console.print(table)
     failed = sum(fact.failure is not None for fact in result.facts)
     console.print(
@@ -128,9 +126,11 @@ def _print_fact_changes(result: GateResult, console: Console) -> None:
         console.print(f"{escape(_several(cases))}: {escape(cause)}", style="yellow", soft_wrap=True)
 
 
-def _arguments(fact: KernelFacts) -> str:
-    """Name the dtype that tells variants of a kernel apart: that of its first pointer."""
-    return fact.variant.split(",")[0].split(":")[0].lstrip("*")
+def _kernel_cell(fact: KernelFacts) -> str:
+    """Name the kernel, the dtype that tells its variants apart (its first pointer's), and what is switched on."""
+    dtype = fact.variant.split(",")[0].split(":")[0].lstrip("*")
+    configuration = " ".join(item for item in fact.config.split(",") if not item.endswith("=False"))
+    return f"{escape(fact.kernel)} {escape(dtype)}\n[dim]{escape(configuration)}[/dim]"
 
 
 def _fact_cells(fact: KernelFacts) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ def _fact_cells(fact: KernelFacts) -> tuple[str, ...]:
         str(fact.registers),
         f"[yellow]{format_bytes(spills)}[/yellow]" if spills else "0",
         format_bytes(fact.shared_bytes or 0),
-        f"{(fact.occupancy or 0) * 100:.0f} % ({escape(fact.occupancy_limit)})",
+        f"{(fact.occupancy or 0) * 100:.0f} %",
     )
 
 
