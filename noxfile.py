@@ -34,6 +34,7 @@ NEEDED_HERE = {
     "torch": "torch",
     "triton": "triton",
     "numpy": "numpy",
+    "asv": "asv",
     "msgspec": "msgspec",
     "rich": "rich",
     "pytest": "pytest",
