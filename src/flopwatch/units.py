@@ -55,6 +55,15 @@ def format_change(log_ratio: float) -> str:
     return f"{abs(ratio - 1) * 100:.2f} % {word}"
 
 
+def format_interval(lower: float, upper: float) -> str:
+    """Write an interval of log ratios as percents of base's time.
+
+    >>> format_interval(-0.0035, 0.6931471805599453)
+    '-0.35 to +100.00 %'
+    """
+    return f"{math.expm1(lower) * 100:+.2f} to {math.expm1(upper) * 100:+.2f} %"
+
+
 def _significant(value: float) -> str:
     digits = 4 - len(str(int(value)))
     return f"{value:.{max(digits, 0)}f}"

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from flopwatch.model import Mark
 from flopwatch.static.comparison import Severity
-from flopwatch.units import format_bytes, format_change, format_seconds
+from flopwatch.units import format_bytes, format_change, format_interval, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -193,7 +193,7 @@ def _time_cells(verdict: CaseVerdict) -> tuple[str, ...]:
     base, head = (format_seconds(side.seconds) if side.seconds else "" for side in (verdict.base, verdict.head))
     if effect is None:
         return (escape(verdict.case.id), base, head, "", "")
-    interval = f"{effect.lower * 100:+.2f} to {effect.upper * 100:+.2f} %"
+    interval = format_interval(effect.lower, effect.upper)
     return (escape(verdict.case.id), base, head, format_change(effect.log_ratio), interval)
 
 
