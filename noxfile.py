@@ -29,6 +29,9 @@ TRITON_ENDS = {
     "3.9.0": [],
 }
 
+#: Seconds that an interrupted gate has to stop its workers and to remove its worktrees.
+PATIENCE_S = 20.0
+
 #: What the tests and the gate import: module -> the distribution that has it.
 NEEDED_HERE = {
     "torch": "torch",
@@ -61,7 +64,9 @@ def environment(session: nox.Session) -> None:
 @nox.session(requires=["environment"], venv_backend="none")
 def tests(session: nox.Session) -> None:
     """Run the tests. After `--`: --here, and arguments of pytest."""
-    _python(session, "-m", "pytest", *_arguments(session))
+    # Side by side, but on a GPU: there the tests that measure would disturb each other.
+    workers = () if HERE else ("-n", "auto", "--dist", "loadfile")
+    _python(session, "-m", "pytest", *workers, *_arguments(session))
 
 
 @nox.session(default=False)
@@ -143,9 +148,21 @@ def _python(session: nox.Session, *arguments: str) -> None:
     if HERE:
         # Not installed here, flopwatch and the compat distribution are found in the checkout.
         path = [str(ROOT / "src"), str(ROOT / "compat" / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        session.run(sys.executable, *arguments, env={"PYTHONPATH": os.pathsep.join(path)}, external=True)
+        session.run(
+            sys.executable,
+            *arguments,
+            env={"PYTHONPATH": os.pathsep.join(path)},
+            external=True,
+            interrupt_timeout=PATIENCE_S,
+        )
         return
     # nox keeps the environments of all sessions in one folder, and its cache too.
     programs = session.cache_dir.parent / "environment" / "bin"
     path = [str(programs), os.environ["PATH"]]
-    session.run(str(programs / "python"), *arguments, env={"PATH": os.pathsep.join(path)}, external=True)
+    session.run(
+        str(programs / "python"),
+        *arguments,
+        env={"PATH": os.pathsep.join(path)},
+        external=True,
+        interrupt_timeout=PATIENCE_S,
+    )

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from flopwatch import __version__
 from flopwatch.cli import build_parser, main
 from flopwatch.errors import ExitCode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import ToyRepository
 
 
 def test_help_lists_the_verbs_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,3 +41,36 @@ def test_an_error_is_three_lines_and_its_exit_code(capsys: pytest.CaptureFixture
     printed = capsys.readouterr().err
     assert printed.startswith("flopwatch: git rev-parse --show-toplevel failed\n  why: ")
     assert "Traceback" not in printed
+
+
+def test_a_folder_that_is_not_there_is_told_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["gate", "-C", str(tmp_path / "nowhere")]) == ExitCode.USAGE
+    assert "is not a folder" in capsys.readouterr().err
+
+
+def test_verbose_shows_the_traceback_and_keeps_the_exit_code(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["gate", "-v", "-C", str(tmp_path)]) == ExitCode.USAGE
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    capsys: pytest.CaptureFixture[str], toy: ToyRepository
+) -> None:
+    assert main(["gate", "-C", str(toy.root), "--json", "/nonexistent/gate.json"]) == ExitCode.USAGE
+    assert "/nonexistent/gate.json: No such file or directory" in capsys.readouterr().err
+
+
+def test_a_setting_that_is_no_table_is_told_so(capsys: pytest.CaptureFixture[str], toy: ToyRepository) -> None:
+    (toy.root / "pyproject.toml").write_text("[tool]\nflopwatch = 3\n", encoding="utf-8")
+    assert main(["gate", "-C", str(toy.root)]) == ExitCode.USAGE
+    assert "not a table" in capsys.readouterr().err
+
+
+def test_a_bug_is_not_reported_as_a_regression(
+    capsys: pytest.CaptureFixture[str], toy: ToyRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flopwatch.gate.run_gate", lambda *_arguments, **_options: 1 / 0)
+    assert main(["gate", "-C", str(toy.root)]) == ExitCode.UNDECIDED
+    assert "internal error: ZeroDivisionError" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.metadata
 import importlib.util
 import inspect
@@ -102,6 +103,31 @@ SIGNATURES = {
     ),
 }
 
+FIELDS = {
+    "utils:GPUCapabilities": (
+        "name",
+        "arch",
+        "compute_capability",
+        "has_tma",
+        "has_fp8",
+        "has_warpgroup_mma",
+        "sram_per_sm",
+        "num_sms",
+        "total_memory_gb",
+    ),
+    "utils.benchmark:BenchmarkResult": ("name", "size", "time_ms", "tflops", "memory_mb", "block_config"),
+}
+
+ARCHITECTURES = {
+    "VOLTA": "sm_70",
+    "TURING": "sm_75",
+    "AMPERE": "sm_80",
+    "ADA": "sm_89",
+    "HOPPER": "sm_90",
+    "BLACKWELL": "sm_100",
+    "UNKNOWN": "unknown",
+}
+
 
 def _loaded() -> list[str]:
     return [name for name in sys.modules if name.partition(".")[0] in ("kernels", "utils")]
@@ -137,15 +163,31 @@ def test_every_import_of_the_reference_gives_what_flopwatch_has() -> None:
     assert {value.__module__.partition(".")[0] for value in public.values()} == {"flopwatch"}
 
 
-@pytest.mark.parametrize("path", SIGNATURES)
-def test_the_signatures_are_those_of_the_reference(path: str) -> None:
+def named(path: str) -> Any:  # noqa: ANN401 - a function or a class
+    """Return what ``module:name`` names."""
     module, _, name = path.partition(":")
     target: Any = importlib.import_module(module)
     for part in name.split("."):
         target = getattr(target, part)
-    parameters = inspect.signature(target).parameters.values()
+    return target
+
+
+@pytest.mark.parametrize("path", SIGNATURES)
+def test_the_signatures_are_those_of_the_reference(path: str) -> None:
+    parameters = inspect.signature(named(path)).parameters.values()
     bare = [str(parameter.replace(annotation=inspect.Parameter.empty)) for parameter in parameters]
     assert ", ".join(bare) == SIGNATURES[path]
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_the_fields_and_their_order_are_those_of_the_reference(path: str) -> None:
+    assert tuple(field.name for field in dataclasses.fields(named(path))) == FIELDS[path]
+
+
+def test_the_architectures_are_those_of_the_reference() -> None:
+    # __members__ has aliases too; the pairs compare their order.
+    members = [(name, member.value) for name, member in named("utils:GPUArch").__members__.items()]
+    assert members == list(ARCHITECTURES.items())
 
 
 def test_the_matmul_snippet_runs(cuda: str) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from flopwatch.errors import FlopwatchError, SuiteError, UndecidedError
 from flopwatch.gate import GateOptions, GateResult, run_gate
 from flopwatch.model import Mark, from_json, to_json
+from flopwatch.static.comparison import Severity
 
 if TYPE_CHECKING:
     from tests.conftest import ToyRepository
@@ -48,9 +51,35 @@ def test_a_planted_exception_is_broken_with_its_cause(toy: ToyRepository) -> Non
 
 
 def test_a_kernel_that_no_longer_compiles_fails_the_gate(toy: ToyRepository) -> None:
-    # The interpreter lets this through: only compiling shows it.
-    toy.edit("    tl.store(out + offsets", "    tl.static_assert(BLOCK < 256, 'too wide')\n    tl.store(out + offsets")
-    assert gate(toy).exit_code == 1
+    # A loop that changes the type of what it carries: the interpreter runs it, the compiler refuses it.
+    toy.edit(
+        "    tl.store(out + offsets, tl.load(x + offsets, mask=mask) * factor, mask=mask)",
+        "    value = 0\n    for _ in range(tl.num_programs(0) * 0, 1):\n"
+        "        value = value + tl.load(x + offsets, mask=mask) * factor\n"
+        "    tl.store(out + offsets, value, mask=mask)",
+    )
+    result = gate(toy)
+    assert Mark.BROKEN not in marks(result)  # the numbers, which the interpreter computes, are right
+    assert [change.severity for change in result.fact_changes] == [Severity.FAIL] * len(result.fact_changes)
+    assert result.exit_code == 1
+
+
+def test_host_code_that_only_a_gpu_could_run_is_undecided(toy: ToyRepository) -> None:
+    toy.edit("    out = torch.empty_like(x)", "    x.max().item()\n    out = torch.empty_like(x)")
+    result = gate(toy)
+    assert len(result.newly_uncovered) == 2
+    assert result.exit_code == 3
+
+
+def test_a_suite_may_ask_for_exact_results_and_what_is_wrong_on_both_sides_is_said_not_accused(
+    toy: ToyRepository,
+) -> None:
+    text = toy.suite.read_text(encoding="utf-8").replace("    small =", "    max_diff_eps = 0.0\n    small =")
+    toy.suite.write_text(text, encoding="utf-8")
+    toy.commit("exact, please")
+    result = gate(toy)
+    assert marks(result) == {None}
+    assert all("wrong on both sides" in verdict.reason for verdict in result.verdicts)
 
 
 def test_a_changed_launch_is_shown_in_the_facts(toy: ToyRepository) -> None:
@@ -66,8 +95,8 @@ def test_a_suite_that_only_head_can_run_is_new_not_broken(toy: ToyRepository) ->
     toy.commit("and back")
     result = gate(toy)
     assert not marks(result) & {Mark.BROKEN, Mark.SLOWER}
-    assert {verdict.reason for verdict in result.verdicts} == {"new: base cannot run it"}
-    assert result.exit_code == 0
+    assert {verdict.reason for verdict in result.verdicts} == {"not compared: new, base does not have it"}
+    assert result.exit_code == 3  # nothing could be compared
 
 
 def test_commits_can_be_named(toy: ToyRepository) -> None:
@@ -75,14 +104,15 @@ def test_commits_can_be_named(toy: ToyRepository) -> None:
     toy.commit("wrong")
     toy.edit("mask=mask) * factor * 1.01", "mask=mask) * factor")
     toy.commit("right again")
+    toy.kernel.unlink()  # the working tree is not looked at
     assert gate(toy, base="HEAD~1", head="HEAD").exit_code == 0
-    assert gate(toy, base="HEAD~2", head="HEAD~1").exit_code == 1
     assert toy.git("worktree", "list").count("\n") == 1
 
 
 def test_a_selection_runs_what_it_names(toy: ToyRepository) -> None:
     toy.commit("empty")
-    assert [verdict.case.values[1] for verdict in gate(toy, select="FLOAT32").verdicts] == ["float32"]
+    by_small_name = gate(toy, select="SCALE[1000,float32,flopwatch]")  # as the report names it without a GPU
+    assert [verdict.case.values[1] for verdict in by_small_name.verdicts] == ["float32"]
     with pytest.raises(UndecidedError, match="no case matches 'Matmul'"):
         gate(toy, select="Matmul")
 
@@ -100,12 +130,6 @@ def test_an_unknown_device_is_an_error_that_lists_the_known(toy: ToyRepository) 
         gate(toy, device="voodoo2")
 
 
-def test_a_result_survives_json(toy: ToyRepository) -> None:
-    toy.commit("empty")
-    result = gate(toy)
-    assert from_json(to_json(result), GateResult) == result
-
-
 def test_the_command_line_prints_tables_and_writes_json(toy: ToyRepository) -> None:
     toy.commit("empty")
     done = subprocess.run(
@@ -117,7 +141,24 @@ def test_the_command_line_prints_tables_and_writes_json(toy: ToyRepository) -> N
     assert done.returncode == 0, done.stderr
     assert "scale_kernel" in done.stdout
     assert "Scale[1000" in done.stdout
-    assert json.loads((toy.root / "gate.json").read_text(encoding="utf-8"))["schema_version"] == 1
+    written = (toy.root / "gate.json").read_bytes()
+    result = from_json(written, GateResult)
+    assert (result.schema_version, result.head) == (1, "working tree")
+    assert json.loads(to_json(result)) == json.loads(written)
+
+
+def test_an_interrupted_gate_leaves_nothing_behind(toy: ToyRepository) -> None:
+    toy.edit("    out = torch.empty_like(x)", "    import time; time.sleep(600)")
+    toy.commit("slow")
+    command = [sys.executable, "-m", "flopwatch", "gate", "HEAD", "HEAD", "-C", str(toy.root)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        while "compiling" not in process.stderr.readline():
+            assert process.poll() is None
+        time.sleep(1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 3
+    assert toy.git("worktree", "list").count("\n") == 1
 
 
 @pytest.mark.gpu

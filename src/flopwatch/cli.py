@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,23 +54,26 @@ def _add_gate(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     gate.add_argument("--device", help="GPU to compile the static facts for, such as a100, h100, h200, b200")
     gate.add_argument("--json", type=Path, metavar="FILE", help="write everything found out as JSON; - is stdout")
     gate.add_argument("-C", dest="repository", type=Path, default=Path(), metavar="DIR", help="the repository (.)")
-    gate.add_argument("--exit-zero", action="store_true", help="exit 0 where something regressed or is undecided")
+    gate.add_argument("--exit-zero", action="store_true", help="exit 0 whatever the verdicts; errors keep their code")
     gate.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
     gate.set_defaults(run=_gate)
 
 
 def _gate(arguments: argparse.Namespace) -> int:
     # Imported here so that --help answers at once.
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415 - as above
 
-    from flopwatch import git  # noqa: PLC0415
-    from flopwatch.gate import GateOptions, run_gate  # noqa: PLC0415
-    from flopwatch.model import to_json  # noqa: PLC0415
-    from flopwatch.report.terminal import print_gate  # noqa: PLC0415
+    from flopwatch import git  # noqa: PLC0415 - as above
+    from flopwatch.gate import GateOptions, run_gate  # noqa: PLC0415 - as above
+    from flopwatch.model import to_json  # noqa: PLC0415 - as above
+    from flopwatch.report.terminal import print_gate  # noqa: PLC0415 - as above
 
     chatter = Console(stderr=True)
     options = GateOptions(base=arguments.base, head=arguments.head, select=arguments.select, device=arguments.device)
     root = git.repository_root(arguments.repository)
+    to_file = arguments.json is not None and arguments.json != Path("-")
+    if to_file:
+        arguments.json.open("a").close()  # now, not after minutes of measuring
     with chatter.status("starting") as status:
 
         def progress(line: str) -> None:
@@ -82,7 +87,7 @@ def _gate(arguments: argparse.Namespace) -> int:
         print(data)  # noqa: T201 - what was asked for
     else:
         print_gate(result, Console())
-        if arguments.json:
+        if to_file:
             arguments.json.write_text(data + "\n", encoding="utf-8")
     return 0 if arguments.exit_zero else result.exit_code
 
@@ -90,14 +95,23 @@ def _gate(arguments: argparse.Namespace) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run flopwatch; return the exit code."""
     parsed = build_parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up like an interrupted one
     try:
         code: int = parsed.run(parsed)
     except FlopwatchError as error:
-        if parsed.verbose:
-            raise
-        print(f"flopwatch: {error}", file=sys.stderr)  # noqa: T201 - the error is the result
-        return int(error.exit_code)
+        return _report(str(error), error.exit_code, verbose=parsed.verbose)
+    except OSError as error:
+        return _report(f"{error.filename}: {error.strerror}", ExitCode.USAGE, verbose=parsed.verbose)
     except KeyboardInterrupt:
-        print("flopwatch: interrupted", file=sys.stderr)  # noqa: T201 - likewise
-        return int(ExitCode.UNDECIDED)
+        return _report("interrupted", ExitCode.UNDECIDED, verbose=False)
+    except Exception as error:  # noqa: BLE001 - Python's own exit code 1 would say "regressed"
+        return _report(f"internal error: {type(error).__name__}: {error}", ExitCode.UNDECIDED, verbose=True)
     return code
+
+
+def _report(message: str, code: ExitCode, *, verbose: bool) -> int:
+    """Print why there is no result; call it where the exception is handled."""
+    if verbose:
+        traceback.print_exc()
+    print(f"flopwatch: {message}", file=sys.stderr)  # noqa: T201 - the error is the result
+    return int(code)

@@ -46,7 +46,7 @@ def load_config(root: Path) -> Config:
     """
     path = root / "pyproject.toml"
     try:
-        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("flopwatch", {})
+        table: Any = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("flopwatch", {})
     except FileNotFoundError:
         raise ConfigError(
             f"no pyproject.toml in {root}",
@@ -55,7 +55,7 @@ def load_config(root: Path) -> Config:
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML", why=str(error)) from None
-    problems = _problems(table)
+    problems = _problems(table) if isinstance(table, dict) else [f"flopwatch is {table!r}, not a table"]
     if problems:
         raise ConfigError(
             f"[tool.flopwatch] in {path} has {len(problems)} problem{'s' if len(problems) > 1 else ''}",

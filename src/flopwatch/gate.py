@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: A case that the first set of pairs leaves undecided gets one more set, all fresh.
 LOOKS = 2
+#: Failures that a busy machine can bring about; the case is tried once more.
+PERHAPS_BY_ACCIDENT = frozenset({"TimedOut", "WorkerDied", "OutOfMemoryError"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,8 +87,14 @@ class GateResult:
     @property
     def exit_code(self) -> int:
         """What the process should tell its caller."""
-        failures = sum(change.severity is Severity.FAIL for change in self.fact_changes)
-        return int(exit_code((verdict.mark for verdict in self.verdicts), static_failures=failures))
+        broken = sum(change.severity is Severity.FAIL for change in self.fact_changes)
+        return int(exit_code(self.verdicts, broken_code=broken, undecided_code=len(self.newly_uncovered)))
+
+    @property
+    def newly_uncovered(self) -> tuple[Uncovered, ...]:
+        """The cases that base could compile without running and head cannot."""
+        before = {entry.case for entry in self.uncovered if entry.side == "base"}
+        return tuple(entry for entry in self.uncovered if entry.side == "head" and entry.case not in before)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,7 +172,7 @@ def run_gate(
 
 
 def _selected(hello: Hello, select: str) -> tuple[DeclaredCase, ...]:
-    """Choose the cases of kernels under test whose name has `select` in it.
+    """Choose the cases of kernels under test whose name, or whose small case's, has `select` in it.
 
     Raises:
         SuiteError: head cannot import one of its own suites.
@@ -176,7 +184,11 @@ def _selected(hello: Hello, select: str) -> tuple[DeclaredCase, ...]:
             "a suite cannot be imported on head", why=causes, todo="import it in Python to see the traceback"
         )
     own = [declared for declared in hello.declared if declared.own]
-    selected = tuple(declared for declared in own if select.lower() in declared.case.id.lower())
+    selected = tuple(
+        declared
+        for declared in own
+        if select.lower() in declared.case.id.lower() or select.lower() in declared.small.id.lower()
+    )
     if not selected:
         raise UndecidedError(
             f"no case matches {select!r}" if own else "the suites declare no case",
@@ -212,7 +224,7 @@ def _compile(worker: Worker, side: str, cases: Iterable[Case]) -> _Compiled:
         try:
             facts = worker.facts(case)
         except CaseFailed as error:
-            uncovered.append(Uncovered(side=side, case=case, cause=str(error).splitlines()[0]))
+            uncovered.append(Uncovered(side=side, case=case, cause=_first_and_last_line(str(error))))
             continue
         for fact in facts:
             known = found.get(fact.key)
@@ -223,7 +235,10 @@ def _compile(worker: Worker, side: str, cases: Iterable[Case]) -> _Compiled:
 def _numbers(sides: _Sides, declared: Sequence[DeclaredCase], *, gpu: bool) -> tuple[CaseVerdict, ...]:
     """Compare every case with its reference on both sides, and judge head by it."""
     ceilings = {
-        entry.case if gpu else entry.small: entry.max_diff_eps or sides.config.max_diff_eps for entry in declared
+        entry.case if gpu else entry.small: sides.config.max_diff_eps
+        if entry.max_diff_eps is None
+        else entry.max_diff_eps
+        for entry in declared
     }
     with contextlib.ExitStack() as stack:
         workers = sides.pair(Mode.GPU if gpu else Mode.INTERPRET, stack)
@@ -241,11 +256,24 @@ def _numbers(sides: _Sides, declared: Sequence[DeclaredCase], *, gpu: bool) -> t
 def _check(worker: Worker, cases: Iterable[Case]) -> list[Side]:
     sides = []
     for case in cases:
-        try:
-            sides.append(Side(numbers=worker.numbers(case)))
-        except CaseFailed as error:
-            sides.append(Side(failure=error.failure))
+        side = _side(worker, case)
+        if side.failure is not None and side.failure.kind in PERHAPS_BY_ACCIDENT:
+            side = _side(worker, case)  # in a fresh process
+        sides.append(side)
     return sides
+
+
+def _side(worker: Worker, case: Case) -> Side:
+    try:
+        return Side(numbers=worker.numbers(case))
+    except CaseFailed as error:
+        return Side(failure=error.failure)
+
+
+def _first_and_last_line(text: str) -> str:
+    """Shorten a compiler's message to where and why."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
 
 
 def _times(
@@ -302,4 +330,10 @@ def _timed(verdict: CaseVerdict, samples: Sequence[PairSample], *, margin: float
 
 def _side_by_side(ask: Callable[[Worker], T], workers: Sequence[Worker]) -> list[T]:
     with concurrent.futures.ThreadPoolExecutor(len(workers)) as pool:
-        return list(pool.map(ask, workers))
+        futures = [pool.submit(ask, worker) for worker in workers]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:  # an interrupt must not wait for all remaining cases
+            for worker in workers:
+                worker.abandon()
+            raise

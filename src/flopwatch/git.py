@@ -20,6 +20,8 @@ def git(*arguments: str, cwd: Path) -> str:
     Raises:
         GitError: git is missing, or says no.
     """
+    if not cwd.is_dir():
+        raise GitError(f"{cwd} is not a folder", todo="name the repository, or a folder inside it")
     try:
         done = subprocess.run(  # noqa: S603 - no shell; names are passed after --end-of-options
             ["git", *arguments],  # noqa: S607 - the user's own git
@@ -81,8 +83,11 @@ def default_base(main: str, head: str | None, *, cwd: Path) -> str:
     try:
         return resolve(f"{head_commit}~1", cwd=cwd)
     except GitError as error:
+        shallow = "shallow" in error.why
         raise GitError(
-            f"nothing to compare {head_commit[:8]} with", why=error.why, todo=error.todo or "name a base commit"
+            f"nothing to compare {head_commit[:8]} with",
+            why=error.why if shallow else "it is the first commit",
+            todo=error.todo if shallow else "make a change, or compare it with itself: flopwatch gate HEAD HEAD",
         ) from None
 
 

@@ -112,9 +112,11 @@ class Numbers:
     """How far a result is from its float64 reference.
 
     `max_diff` is the largest absolute difference; `max_diff_eps` is that over the largest magnitude of the reference,
-    in units of the result's machine epsilon. Both are None when the result or the reference is not finite.
+    in units of the result's machine epsilon. Both are None when the result or the reference is not finite. `dtype` is
+    the result's, such as "float16"; `bitwise` fingerprints its bits.
     """
 
+    dtype: str
     max_diff: float | None
     max_diff_eps: float | None
     finite: bool

@@ -23,7 +23,7 @@ FALSE_ALARM_RATE = 0.001
 MISS_RATE = 0.005
 SAME_WITHIN = math.log(1.01)
 #: Standard deviation of one pair's log ratio below which none is believed: the A/A scatter between processes on an
-#: H200 (2026-11-20) was 0.04 to 0.2 % for graphs and events alike.
+#: H200 was 0.03 to 0.37 %, in the middle 0.08 % (docs/decisions/0001, with the commands).
 SCALE_FLOOR = 0.001
 
 

@@ -39,7 +39,7 @@ FACT = KernelFacts(
     shared_bytes=1024,
     occupancy=0.5,
 )
-GOOD = Numbers(max_diff=1e-3, max_diff_eps=2.0, finite=True, bitwise="")
+GOOD = Numbers(dtype="float16", max_diff=1e-3, max_diff_eps=2.0, finite=True, bitwise="")
 
 
 class Add(Suite):
@@ -226,7 +226,7 @@ def test_without_a_failure_nothing_is_kept(machine: Machine, tmp_path: Path) -> 
 
 
 def test_a_result_that_is_not_finite_is_a_failure(machine: Machine) -> None:
-    machine.numbers = Numbers(max_diff=None, max_diff_eps=None, finite=False, bitwise="")
+    machine.numbers = Numbers(dtype="float16", max_diff=None, max_diff_eps=None, finite=False, bitwise="")
 
     with pytest.raises(RuntimeError, match="NotFinite"):
         read(measured(), OURS, "max_diff_eps")

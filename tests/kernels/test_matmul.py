@@ -325,6 +325,25 @@ def test_blocks_that_do_not_fit_shared_memory_are_refused_by_their_sizes(
 
 
 @pytest.mark.parametrize(
+    ("use_autotune", "refused"),
+    [
+        (False, r"the architecture's configuration, block_m=\d+, block_n=\d+, block_k=\d+, does not fit the GPU"),
+        (True, "none of the configurations to choose from fits the GPU"),
+    ],
+)
+def test_a_configuration_that_the_caller_did_not_give_is_not_called_the_callers(
+    normal: Normal, monkeypatch: pytest.MonkeyPatch, use_autotune: bool, refused: str
+) -> None:
+    def launch(*_arguments: object) -> None:
+        raise triton.runtime.errors.OutOfResources(300_000, 65_536, "shared memory")
+
+    monkeypatch.setattr(matmul, "_launch", launch)
+
+    with pytest.raises(ValueError, match=rf"^{refused}\n.*300000"):
+        triton_matmul(normal(4, 4), normal(4, 4), use_autotune=use_autotune)
+
+
+@pytest.mark.parametrize(
     ("strides", "addresses", "vectorised"),
     [
         (((64, 1), (64, 1)), (256, 512), True),

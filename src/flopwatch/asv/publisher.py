@@ -107,6 +107,6 @@ def _never_applies(graphs: Sequence[Any]) -> bool:
     )
 
 
-def _values(graph: Any, values: Any, works: list[float], derivation: Derivation) -> list[float | None]:  # noqa: ANN401
+def _values(graph: Any, values: Any, works: list[float], derivation: Derivation) -> list[float | None]:  # noqa: ANN401 - untyped asv
     row = [values] if graph.scalar_series else values
     return [derivation.value(value, work) for value, work in zip(row, works, strict=False)]

@@ -22,6 +22,17 @@ MIN_BLOCK = 16
 
 #: Elements of both operands that a thread may load one by one in each step without spilling: compiled for sm_90 on
 #: 2026-11-20 (triton 3.7.1) with rows of 1001 elements, configurations of 80 fit 255 registers and not all of 96 do.
+#: ``python -m pytest tests/kernels/test_compiled.py -k "spills and odd"`` checks that none which is tried spills. To
+#: derive the number again, run this, which prints what every configuration of the list spills::
+#:
+#:     import torch
+#:     from flopwatch.kernels import matmul
+#:     from flopwatch.static import kernel_facts, pretend_gpu
+#:     matmul.MAX_SCALAR_LOADS = 128
+#:     with pretend_gpu("h200", tensors="meta") as recorder:
+#:         a = torch.empty(1001, 1001, device="cuda", dtype=torch.float16)
+#:         matmul.triton_matmul(a, a)
+#:         print(*((fact.config, fact.registers, fact.spill_bytes) for fact in kernel_facts(recorder)), sep="\n")
 MAX_SCALAR_LOADS = 80
 
 
@@ -223,17 +234,16 @@ def triton_matmul(  # noqa: PLR0917 - the published signature
         return c
     given = {name: block for name, block in blocks.items() if block is not None}
     with torch.cuda.device(a.device):
+        config = None
+        if not use_autotune or len(given) == len(blocks):
+            config = _config_for(a.device, given, element_bytes=a.element_size())
         try:
-            if use_autotune and len(given) < len(blocks):
+            if config is None:
                 _launch(_autotuned(_candidates(a.device, given, element_bytes=a.element_size())), a, b, c)
             else:
-                _launch(_configured, a, b, c, _config_for(a.device, given, element_bytes=a.element_size()))
+                _launch(_configured, a, b, c, config)
         except OutOfResources as error:
-            raise ValueError(
-                f"the block sizes {', '.join(f'{name}={block}' for name, block in given.items())} do not fit the GPU\n"
-                f"  why: {error}\n"
-                "  do:  pass smaller block sizes, or none to have them chosen"
-            ) from error
+            raise ValueError(_does_not_fit(given, config, why=error)) from error
     return c
 
 
@@ -287,6 +297,25 @@ def _config_for(device: torch.device, given: dict[str, int], *, element_bytes: i
     if not given:
         return config
     return fitting_matmul_config(config, given, shared_bytes=gpu.sram_per_sm, element_bytes=element_bytes)
+
+
+def _does_not_fit(given: Mapping[str, int], config: MatmulConfig | None, *, why: OutOfResources) -> str:
+    """Say which blocks exceed the GPU: those that the caller gave, the architecture's, or all that were tuned."""
+    if given:
+        what = f"the block sizes {_named(given)} do not fit the GPU"
+        todo = "pass smaller block sizes, or none to have them chosen"
+    elif config is not None:
+        blocks = {"block_m": config.block_m, "block_n": config.block_n, "block_k": config.block_k}
+        what = f"the architecture's configuration, {_named(blocks)}, does not fit the GPU"
+        todo = "pass smaller block sizes, or leave use_autotune on"
+    else:
+        what = "none of the configurations to choose from fits the GPU"
+        todo = "pass smaller block sizes"
+    return f"{what}\n  why: {why}\n  do:  {todo}"
+
+
+def _named(blocks: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={block}" for name, block in blocks.items())
 
 
 def _check_operands(a: torch.Tensor, b: torch.Tensor) -> None:

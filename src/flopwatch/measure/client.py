@@ -73,7 +73,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             if name not in ("TRITON_INTERPRET", overlay.TREE_VARIABLE, "TRITON_CACHE_AUTOTUNING")
         }
         # A choice among near ties must be the same in every process of a side, so Triton keeps it on disk; equal
-        # source on both sides then means equal choice.
+        # source on both sides then means equal choice (see `flopwatch.measure.tuning`).
         self._environment["TRITON_CACHE_AUTOTUNING"] = "1"
         if mode is Mode.INTERPRET:
             self._environment["TRITON_INTERPRET"] = "1"
@@ -85,6 +85,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         self._buffer = b""
         self._log: BinaryIO | None = None
         self._hello: Hello | None = None
+        self._abandoned = False
 
     @property
     def hello(self) -> Hello:
@@ -97,8 +98,10 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             try:
                 self._hello = self._ask(Request(op=Op.HELLO.word), Op.HELLO, Hello)
             except CaseFailed as error:
+                failure = error.failure
+                todo = "" if failure.kind in ("SuiteError", "UsageError") else f"look into this:\n{failure.traceback}"
                 raise FlopwatchError(
-                    f"the {self.mode.value} worker does not start", why=str(error), todo=error.failure.traceback
+                    f"the {self.mode.value} worker does not start", why=failure.message, todo=todo
                 ) from None
         return self._hello
 
@@ -125,6 +128,13 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     def facts(self, case: Case) -> tuple[KernelFacts, ...]:
         """Compile what the case launches, for the device named at the start."""
         return self._ask(Request(op=Op.FACTS.word, case=case), Op.FACTS, tuple[KernelFacts, ...])
+
+    def abandon(self) -> None:
+        """Stop at once, from another thread too; later requests fail instead of starting a new process."""
+        self._abandoned = True
+        process = self._process
+        if process is not None:
+            process.kill()
 
     def close(self) -> None:
         """Stop the process, politely first."""
@@ -170,8 +180,9 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         return self._requests
 
     def _ask(self, request: Request, op: Op, answer: type[T]) -> T:
+        if self._abandoned:
+            raise CaseFailed(Failure(kind="Abandoned", message="the run was stopped"))
         requests = self._requests or self._start()
-        line = b""
         try:
             requests.write(to_json(request) + b"\n")
             requests.flush()
@@ -179,7 +190,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             pass  # it died before this request; its last words are read below
         line = self._read_line(op.deadline_s)
         if not line:
-            raise CaseFailed(self._post_mortem(op))
+            raise CaseFailed(self._post_mortem(op, late=line is None))
         reply = from_json(line, Reply)
         if reply.last:
             self.close()
@@ -187,32 +198,36 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             raise CaseFailed(reply.failure)
         return msgspec.convert(reply.value, answer)
 
-    def _read_line(self, deadline_s: float) -> bytes:
-        """Return one line; nothing where the worker died or did not answer in time."""
+    def _read_line(self, deadline_s: float) -> bytes | None:
+        """Return one line; b"" where the worker closed its end, None where it did not answer in time."""
         until = time.monotonic() + deadline_s
         while b"\n" not in self._buffer:
             ready, _, _ = select.select([self._replies], [], [], max(until - time.monotonic(), 0.0))
-            chunk = os.read(self._replies, 1 << 16) if ready else b""
+            if not ready:
+                return None
+            chunk = os.read(self._replies, 1 << 16)
             if not chunk:
                 return b""
             self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
-    def _post_mortem(self, op: Op) -> Failure:
+    def _post_mortem(self, op: Op, *, late: bool) -> Failure:
         """Say how the worker ended, and stop it if it has not."""
         process, log = self._process, self._log
         assert process is not None  # noqa: S101 - _ask started it
         assert log is not None  # noqa: S101 - likewise
-        try:
-            code: int | None = process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            code = None
+        if late:
             process.kill()
+        try:
+            code = process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
         size = log.seek(0, os.SEEK_END)
         log.seek(max(size - _LOG_TAIL_BYTES, 0))
         tail = log.read().decode(errors="replace")
         self.close()
-        if code is None:
+        if late:
             return Failure(kind="TimedOut", message=f"no answer to {op.word} in {op.deadline_s:g} s", traceback=tail)
         return Failure(kind="WorkerDied", message=f"exit status {code} during {op.word}", traceback=tail)

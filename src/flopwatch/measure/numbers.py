@@ -16,11 +16,18 @@ if TYPE_CHECKING:
     from flopwatch.suite import Suite
 
 
-def check_numbers(suite: Suite, case: Case, seed: int) -> Numbers:
-    """Run the case once on fresh inputs with its output poisoned, and compare with the suite's reference."""
+def check_numbers(suite: Suite, case: Case, seed: int, *, tune_first: bool) -> Numbers:
+    """Run the case on fresh inputs with its output poisoned, and compare with the suite's reference.
+
+    With `tune_first`, for a GPU, a call before compiles and tunes the kernel: poisoning slows the host, and a tuner
+    that times launches on a slow host picks a tile at random.
+    """
     inputs = make_inputs(suite, case, seed)
+    call = suite.call(case.provider)
+    if tune_first:
+        call(*inputs)
     with PoisonedAllocations():
-        result = suite.call(case.provider)(*inputs)
+        result = call(*inputs)
     return difference(result, suite.reference(*inputs))
 
 
@@ -45,12 +52,13 @@ def difference(result: torch.Tensor, reference: torch.Tensor) -> Numbers:
     bitwise = hashlib.sha256(
         result.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy().tobytes()
     ).hexdigest()[:16]
+    dtype = str(result.dtype).removeprefix("torch.")
     if not result.numel():
-        return Numbers(max_diff=0.0, max_diff_eps=0.0, finite=True, bitwise=bitwise)
+        return Numbers(dtype=dtype, max_diff=0.0, max_diff_eps=0.0, finite=True, bitwise=bitwise)
     finite = bool(torch.isfinite(result).all()) or not bool(torch.isfinite(reference).all())
     max_diff = float((result.double() - reference).abs().max())
     scale = torch.finfo(result.dtype).eps * float(reference.abs().max())
     if not max_diff < float("inf"):
-        return Numbers(max_diff=None, max_diff_eps=None, finite=finite, bitwise=bitwise)
+        return Numbers(dtype=dtype, max_diff=None, max_diff_eps=None, finite=finite, bitwise=bitwise)
     relative = max_diff / scale if scale else (0.0 if not max_diff else None)
-    return Numbers(max_diff=max_diff, max_diff_eps=relative, finite=finite, bitwise=bitwise)
+    return Numbers(dtype=dtype, max_diff=max_diff, max_diff_eps=relative, finite=finite, bitwise=bitwise)

@@ -49,6 +49,11 @@ def headline(result: GateResult) -> str:
     """Say the verdict in one sentence."""
     marks = Counter(verdict.mark for verdict in result.verdicts if verdict.mark)
     broken_code = sum(change.severity is Severity.FAIL for change in result.fact_changes)
+    skipped = sum(not verdict.compared and verdict.mark is None for verdict in result.verdicts)
+    wrong = sum(verdict.compared and verdict.mark is None and bool(verdict.reason) for verdict in result.verdicts)
+    rest = (f"; {_count(skipped, 'case')} not compared" if skipped else "") + (
+        f"; {_count(wrong, 'case')} wrong on both sides" if wrong else ""
+    )
     parts = []
     if marks[Mark.BROKEN]:
         parts.append(f"{_count(marks[Mark.BROKEN], 'case')} broken")
@@ -59,13 +64,22 @@ def headline(result: GateResult) -> str:
         change = format_change(_log_ratio(worst))
         parts.append(f"{_count(marks[Mark.SLOWER], 'case')} slower (worst: {worst.case.id}, {change})")
     if parts:
-        return f"Regressed: {'; '.join(parts)}."
+        return f"Regressed: {'; '.join(parts)}{rest}."
+    if skipped == len(result.verdicts):
+        return "Undecided: no case could be compared."
+    if result.newly_uncovered:
+        return (
+            f"Undecided: {_count(len(result.newly_uncovered), 'case')} could be compiled on base and not on head{rest}."
+        )
     if marks[Mark.UNSURE]:
-        return f"Undecided: {_count(marks[Mark.UNSURE], 'case')} unsure, {marks[Mark.SAME]} the same, none slower."
+        return (
+            f"Undecided: {_count(marks[Mark.UNSURE], 'case')} unsure, {marks[Mark.SAME]} the same, none slower{rest}."
+        )
     if result.gpu is None:
         warnings = sum(change.severity is Severity.WARN for change in result.fact_changes)
-        return "Nothing broke" + (f"; {_count(warnings, 'static warning')}." if warnings else "; no static warning.")
-    return f"Nothing got slower: {marks[Mark.SAME]} the same, {marks[Mark.FASTER]} faster."
+        warned = _count(warnings, "static warning") if warnings else "no static warning"
+        return f"Nothing broke; {warned}{rest}."
+    return f"Nothing got slower: {marks[Mark.SAME]} the same, {marks[Mark.FASTER]} faster{rest}."
 
 
 def reproduce(result: GateResult) -> list[str]:

@@ -118,7 +118,13 @@ class Capture:
                 )
             )
 
-    def _tuned_run(self, original: Callable[..., Any], tuner: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def _tuned_run(
+        self,
+        original: Callable[..., Any],
+        tuner: Any,  # noqa: ANN401 - untyped triton
+        *args: Any,  # noqa: ANN401 - a kernel's own
+        **kwargs: Any,  # noqa: ANN401 - likewise
+    ) -> Any:  # noqa: ANN401 - untyped triton
         if tuner not in self._tuners:
             # The autotuner's cache knows nothing of devices, and what is "tuned" here must not outlive the pretence,
             # neither in the process nor in the cache on disk.
@@ -175,7 +181,11 @@ def _refuse_host_tensors(arguments: Iterable[object]) -> None:
             raise ValueError(f"Pointer argument (at {index}) cannot be accessed from Triton (cpu tensor?)")
 
 
-def _described(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:  # noqa: ANN401
+def _described(
+    function: Any,  # noqa: ANN401 - untyped triton
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[str, str]:
     """Return the texts of a launch's configuration and variant, by Triton's own binding of its arguments."""
     *_, binder = function.device_caches[triton.runtime.driver.active.get_current_device()]
     bound, specialization, options = binder(*args, **kwargs)

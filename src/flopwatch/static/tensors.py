@@ -93,7 +93,7 @@ class PretendedTensors(TorchFunctionMode):
         self.made(result, on_gpu=on_gpu, inputs=inputs)
         return result
 
-    def _attribute(self, func: Callable[..., Any], args: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    def _attribute(self, func: Callable[..., Any], args: tuple[Any, ...]) -> Any:  # noqa: ANN401 - its value
         tensor = args[0]
         match getattr(getattr(func, "__self__", None), "__name__", ""):
             case "device" if self.on_gpu(tensor):
@@ -142,7 +142,13 @@ class MetaTensors(PretendedTensors):
         """Return whether it is a meta tensor."""
         return tensor.device == self.home
 
-    def moved(self, source: torch.Tensor, *, to_gpu: bool, result: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+    def moved(
+        self,
+        source: torch.Tensor,  # noqa: ARG002 - as in the base class
+        *,
+        to_gpu: bool,  # noqa: ARG002 - likewise
+        result: torch.Tensor,
+    ) -> torch.Tensor:
         """Return torch's own result, which is on the right device."""
         return result
 
