@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from tests.conftest import ToyRepository
 
 
+@pytest.fixture(autouse=True)
+def _no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide a GPU from the workers: these tests are about what the gate finds out without one, but for those marked."""
+    if request.node.get_closest_marker("gpu") is None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
 def gate(toy: ToyRepository, **options: str) -> GateResult:
     return run_gate(GateOptions(**options), toy.root, progress=lambda _: None)
 

@@ -44,8 +44,8 @@ class ToyWorker(nullcontext):
 
     def numbers(self, case):
         if case.values[0] == "infinite":
-            return Numbers(max_diff=None, max_diff_eps=None, finite=False, bitwise="")
-        return Numbers(max_diff=1e-3, max_diff_eps=2.0, finite=True, bitwise="")
+            return Numbers(dtype="float32", max_diff=None, max_diff_eps=None, finite=False, bitwise="")
+        return Numbers(dtype="float32", max_diff=1e-3, max_diff_eps=2.0, finite=True, bitwise="")
 
     def peak_memory(self, case):
         return 4096

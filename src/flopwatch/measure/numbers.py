@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flopwatch.suite import Suite
 
 
-def check_numbers(suite: Suite, case: Case, seed: int, *, tune_first: bool) -> Numbers:
+def check_numbers(suite: Suite, case: Case, seed: int, *, tune_first: bool = False) -> Numbers:
     """Run the case on fresh inputs with its output poisoned, and compare with the suite's reference.
 
     With `tune_first`, for a GPU, a call before compiles and tunes the kernel: poisoning slows the host, and a tuner
