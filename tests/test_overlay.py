@@ -26,7 +26,12 @@ def run(script: str, tree: Path, path: Path) -> subprocess.CompletedProcess[str]
     """Run a script with `tree` under test and another copy of the package first on PYTHONPATH."""
     program = tree.parent / "program.py"
     program.write_text(script, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(path), **overlay.environment(tree, "src", ["probed"])}
+    paths = [str(path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        **overlay.environment(tree, "src", ["probed"]),
+    }
     return subprocess.run(
         [sys.executable, "-m", "flopwatch.overlay", str(program), "argument"],
         env=environment,
