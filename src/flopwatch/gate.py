@@ -19,7 +19,7 @@ from flopwatch.errors import SuiteError, UndecidedError
 from flopwatch.measure.client import CaseFailed, Mode, Worker
 from flopwatch.measure.pair import PairSample, sample_pair
 from flopwatch.model import SCHEMA_VERSION, Case, KernelFacts, Mark
-from flopwatch.static.comparison import FactChange, Severity, compare_facts
+from flopwatch.static.comparison import FactChange, Severity, compare_facts, merge_facts
 from flopwatch.static.devices import find_device
 from flopwatch.stats import PAIRS, estimate
 from flopwatch.verdict import CaseVerdict, Side, exit_code, judge_numbers, judge_time, margin_of
@@ -219,18 +219,14 @@ def _static(sides: _Sides, select: str) -> tuple[Hello, _Compiled, _Compiled]:
 
 def _compile(worker: Worker, side: str, cases: Iterable[Case]) -> _Compiled:
     """Compile every case; kernels that several cases share are listed once."""
-    found: dict[tuple[str, ...], KernelFacts] = {}
+    facts: list[KernelFacts] = []
     uncovered = []
     for case in cases:
         try:
-            facts = worker.facts(case)
+            facts += worker.facts(case)
         except CaseFailed as error:
             uncovered.append(Uncovered(side=side, case=case, cause=_first_and_last_line(str(error))))
-            continue
-        for fact in facts:
-            known = found.get(fact.key)
-            found[fact.key] = fact if known is None else replace(known, chosen=known.chosen or fact.chosen)
-    return _Compiled(facts=tuple(found.values()), uncovered=tuple(uncovered))
+    return _Compiled(facts=tuple(merge_facts(facts)), uncovered=tuple(uncovered))
 
 
 def _numbers(sides: _Sides, declared: Sequence[DeclaredCase], *, gpu: bool) -> tuple[CaseVerdict, ...]:

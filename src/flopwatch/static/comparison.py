@@ -74,14 +74,14 @@ def compare_facts(base: Sequence[KernelFacts], head: Sequence[KernelFacts]) -> t
     >>> compare_facts([], [])
     ()
     """
-    base, head = _merged(base), _merged(head)
+    base, head = merge_facts(base), merge_facts(head)
     changes: list[FactChange] = []
     for old, new in _groups(base, head):
         changes += _compare_group(old, new)
     return tuple(changes)
 
 
-def _merged(facts: Iterable[KernelFacts]) -> list[KernelFacts]:
+def merge_facts(facts: Iterable[KernelFacts]) -> list[KernelFacts]:
     """Name each configuration once; it is chosen where any case chose it."""
     merged: dict[tuple[str, str, str, str], KernelFacts] = {}
     for fact in facts:
