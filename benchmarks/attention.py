@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
 from flopwatch import Suite
 from flopwatch.kernels import flash_attention
 from flopwatch.kernels.reference import attention_reference
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SHAPES = ("4x8x1024x64", "4x8x4096x64", "4x8x2048x32")
 #: Sequences of variable length; one shape of them is enough.
@@ -41,7 +44,7 @@ def _torch_attention(
 class Attention(Suite):
     """O = softmax(Q K^T / sqrt(D) + mask) V in float16; `shape` is BxHxSxD."""
 
-    params = (SHAPES, ("full", "causal", "lengths"))
+    params: ClassVar[Sequence[Sequence[str]]] = (SHAPES, ("full", "causal", "lengths"))
     param_names = ("shape", "mask")
     small: ClassVar = {"shape": "1x2x40x32"}
     providers: ClassVar = {"torch": _torch_attention}
@@ -93,3 +96,33 @@ class Attention(Suite):
         b, h, s, d = _sizes(shape)
         positions = sum(_lengths(shape)) if mask == "lengths" else b * s
         return float((3 * positions + b * s) * h * d * BYTES_PER_ELEMENT)
+
+
+class EncoderAttention(Attention):
+    """Attention as in an encoder, over whole batches and over padded ones."""
+
+    params = (("16x12x128x64", "16x12x512x64", "16x8x512x16"), ("full", "lengths"))
+    small: ClassVar = {"shape": "3x2x40x16"}
+    providers: ClassVar = {}
+
+
+class ImageAttention(Attention):
+    """Attention over the patches of images, whose numbers are often odd.
+
+    Windows of 7x7 (Swin), 14x14 and 24x24 patches with a class token (ViT), and the latents of diffusion models.
+    """
+
+    params = (("256x4x49x32", "32x12x197x64", "8x12x577x64", "2x10x4096x64", "1x24x4608x128"), ("full",))
+    small: ClassVar = {"shape": "2x1x49x64"}
+    providers: ClassVar = {}
+
+
+class DecoderAttention(Attention):
+    """Attention as in a decoder, up to long sequences."""
+
+    params = (
+        ("8x12x1024x64", "1x8x8192x64", "1x8x16384x64", "1x32x512x128", "1x32x2048x128", "1x32x4096x128"),
+        ("causal",),
+    )
+    small: ClassVar = {"shape": "1x2x70x128"}
+    providers: ClassVar = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -10,11 +10,14 @@ from flopwatch import Suite
 from flopwatch.kernels import vector_add
 from flopwatch.kernels.reference import vector_add_reference
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class VectorAdd(Suite):
     """out = x + y: bound by launch cost when small, by memory bandwidth when large."""
 
-    params = (("1048576", "67108864"), ("float32", "float16"))
+    params: ClassVar[Sequence[Sequence[str]]] = (("1048576", "67108864"), ("float32", "float16"))
     param_names = ("n", "dtype")
     small: ClassVar = {"n": "1001"}
     providers: ClassVar = {"torch": torch.add}
@@ -46,3 +49,10 @@ class VectorAdd(Suite):
         """Count two inputs and one output."""
         n, dtype = values
         return float(3 * int(n) * getattr(torch, dtype).itemsize)
+
+
+class VectorAddSizes(VectorAdd):
+    """out = x + y from a vector that one wave of programs adds to one far larger than the L2 cache."""
+
+    params = (("65536", "4194304", "16777216", "268435456"), ("bfloat16",))
+    providers: ClassVar = {}

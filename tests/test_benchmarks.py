@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from flopwatch.kernels.configs import HEAD_DIMS
 from flopwatch.measure.numbers import check_numbers
 from flopwatch.suite import discover
 
@@ -26,24 +27,67 @@ def own_cases(suite: type[Suite]) -> list[Case]:
     return [case for case in suite.cases() if case.provider == suite.own_provider]
 
 
-NAMES = ["Attention", "Matmul", "VectorAdd"]
+#: How many cases each suite has of our own kernels, and of torch's.
+COUNTS = {
+    "Attention": (7, 6),
+    "DecoderAttention": (6, 0),
+    "EncoderAttention": (6, 0),
+    "Float32Matmul": (3, 0),
+    "ImageAttention": (5, 0),
+    "Linear": (8, 8),
+    "Matmul": (11, 7),
+    "MatmulSizes": (10, 0),
+    "VectorAdd": (3, 3),
+    "VectorAddSizes": (4, 0),
+    "WeightGradient": (3, 0),
+}
+NAMES = list(COUNTS)
+#: Of an H200: dense float16 on the tensor cores, and its memory (NVIDIA's data sheet).
+PEAK_FLOPS, PEAK_BANDWIDTH = 989e12, 4.8e12
 
 
-def test_there_is_one_suite_a_kernel(suites: dict[str, type[Suite]]) -> None:
+def test_the_suites_are_these(suites: dict[str, type[Suite]]) -> None:
     assert sorted(suites) == NAMES
 
 
-@pytest.mark.parametrize(("name", "count"), [("Attention", 7), ("Matmul", 11), ("VectorAdd", 3)])
-def test_a_suite_has_few_cases_and_every_one_exists_once(suites: dict[str, type[Suite]], name: str, count: int) -> None:
-    cases = own_cases(suites[name])
+@pytest.mark.parametrize(("name", "counts"), COUNTS.items())
+def test_a_suite_has_so_many_cases_and_every_one_exists_once(
+    suites: dict[str, type[Suite]], name: str, counts: tuple[int, int]
+) -> None:
+    own, torch_s = (
+        [case.id for case in suites[name].cases() if case.provider == provider] for provider in ("flopwatch", "torch")
+    )
 
-    assert len(cases) == count
-    assert len({case.id for case in cases}) == count
+    assert (len(own), len(torch_s)) == counts
+    assert len({*own, *torch_s}) == sum(counts)
 
 
-@pytest.mark.parametrize(("name", "count"), [("Attention", 6), ("Matmul", 7), ("VectorAdd", 3)])
-def test_torch_is_a_peer_where_it_can_compute_the_same(suites: dict[str, type[Suite]], name: str, count: int) -> None:
-    assert len([case for case in suites[name].cases() if case.provider == "torch"]) == count
+def test_there_are_at_least_sixty_cases_to_judge() -> None:
+    assert sum(own for own, _ in COUNTS.values()) >= 60
+
+
+def test_a_gate_on_one_h200_takes_minutes(suites: dict[str, type[Suite]]) -> None:
+    times_us = [
+        1e6
+        * max(suite().flops(*case.values[:-1]) / PEAK_FLOPS, suite().bytes_moved(*case.values[:-1]) / PEAK_BANDWIDTH)
+        for suite in suites.values()
+        for case in own_cases(suite)
+    ]
+
+    # Large kernels reach half of the roofline: no case beyond 2.5 ms, few beyond 500 us.
+    assert max(times_us) < 1250
+    assert sum(time > 250 for time in times_us) <= 10
+
+
+def test_cases_share_few_small_ones(suites: dict[str, type[Suite]]) -> None:
+    # A few hundredths of a second each, and one more for every suite would not be noticed.
+    assert len({suite.small_case(case).id for suite in suites.values() for case in own_cases(suite)}) <= 20
+
+
+def test_every_head_dimension_has_a_small_case(suites: dict[str, type[Suite]]) -> None:
+    shapes = {suite.small["shape"] for name, suite in suites.items() if name.endswith("Attention")}
+
+    assert {int(shape.rpartition("x")[2]) for shape in shapes} == set(HEAD_DIMS)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -101,9 +145,29 @@ def test_inputs_depend_on_the_parameters_and_the_seed_alone(
 
 
 @pytest.mark.parametrize(
+    ("name", "strides"),
+    [
+        ("Matmul", ((7, 1), (6, 1))),
+        ("Linear", ((7, 1), (1, 7))),
+        ("WeightGradient", ((1, 5), (6, 1))),
+    ],
+)
+def test_the_operands_of_a_product_are_stored_as_its_suite_says(
+    suites: dict[str, type[Suite]], name: str, strides: tuple[tuple[int, int], ...], cuda: str
+) -> None:
+    assert cuda
+    a, b = suites[name]().inputs("5x6x7", "float16", seed=0)
+
+    assert (tuple(a.shape), tuple(b.shape)) == ((5, 7), (7, 6))
+    assert (a.stride(), b.stride()) == strides
+
+
+@pytest.mark.parametrize(
     ("name", "values", "flops", "bytes_moved"),
     [
         ("Matmul", ("16x4096x1024", "float16"), 134_217_728, 2 * (16 * 1024 + 1024 * 4096 + 16 * 4096)),
+        ("Linear", ("16x4096x1024", "bfloat16"), 134_217_728, 2 * (16 * 1024 + 1024 * 4096 + 16 * 4096)),
+        ("Float32Matmul", ("16x4096x1024", "float32"), 134_217_728, 4 * (16 + 4096) * 1024 + 2 * 16 * 4096),
         ("Attention", ("4x8x1024x64", "full"), 8_589_934_592, 16_777_216),
         ("Attention", ("4x8x1024x64", "causal"), 4_294_967_296, 16_777_216),
         # Pairs of 256, 512, 768 and 1024 squared are 30/64 of four times 1024 squared; positions are 10/16.

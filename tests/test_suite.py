@@ -66,9 +66,38 @@ def test_a_subclass_does_not_gain_a_second_provider() -> None:
     assert list(Child.param_names) == ["n", "dtype", "provider"]
 
 
+def test_a_subclass_may_change_the_values_of_its_parameters_alone() -> None:
+    class Child(Toy):
+        params = (["64"], ["float16", "bfloat16"])
+
+    assert list(Child.params) == [["64"], ["float16", "bfloat16"], ["flopwatch", "peer"]]
+    assert list(Child.param_names) == ["n", "dtype", "provider"]
+
+
+def test_a_subclass_may_have_other_peers_or_none() -> None:
+    class Child(Toy):
+        providers: ClassVar[Mapping[str, Any]] = {}
+
+    assert list(Child.params) == [["16", "32"], ["float16"], ["flopwatch"]]
+    assert list(Toy.params[-1]) == ["flopwatch", "peer"]
+
+
+def test_a_subclass_counts_its_own_work() -> None:
+    class Child(Toy):
+        params = (["64"], ["float16"])
+
+    assert vars(Child)["track_time"].flops == [128.0, 128.0]
+    assert vars(Toy)["track_time"].flops == [32.0, 32.0, 64.0, 64.0]
+
+
 def test_params_without_names_are_refused() -> None:
     with pytest.raises(SuiteError, match="2 lists in params, 1 in param_names"):
         type("Odd", (Suite,), {"params": (["1"], ["2"]), "param_names": ("n",)})
+
+
+def test_a_subclass_with_another_number_of_parameters_must_name_them() -> None:
+    with pytest.raises(SuiteError, match="1 lists in params, 2 in param_names"):
+        type("Odd", (Toy,), {"params": (["1"],)})
 
 
 def test_small_must_name_parameters() -> None:

@@ -91,14 +91,16 @@ class Suite:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401 - passed on
         super().__init_subclass__(**kwargs)
-        if len(cls.params) != len(cls.param_names):
+        # What is inherited from another suite ends with that one's providers.
+        params = cls.params if "params" in vars(cls) else cls.params[:-1]
+        names = cls.param_names if "param_names" in vars(cls) else cls.param_names[:-1]
+        if len(params) != len(names):
             raise SuiteError(
-                f"suite {cls.__name__}: {len(cls.params)} lists in params, {len(cls.param_names)} in param_names",
+                f"suite {cls.__name__}: {len(params)} lists in params, {len(names)} in param_names",
                 todo="give each parameter one name and one list of values",
             )
-        if not cls.param_names or cls.param_names[-1] != "provider":
-            cls.params = [*map(list, cls.params), [cls.own_provider, *cls.providers]]
-            cls.param_names = [*cls.param_names, "provider"]
+        cls.params = [*map(list, params), [cls.own_provider, *cls.providers]]
+        cls.param_names = [*names, "provider"]
         unknown = set(cls.small) - set(cls.param_names)
         if unknown:
             raise SuiteError(f"suite {cls.__name__}: small names no parameter: {', '.join(sorted(unknown))}")
