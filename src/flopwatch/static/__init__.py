@@ -3,13 +3,16 @@
 from flopwatch.static.comparison import FactChange, Severity, compare_facts
 from flopwatch.static.devices import DEVICES, Device, find_device
 from flopwatch.static.facts import kernel_facts
+from flopwatch.static.identity import CaseIdentity, case_identity, differing_parts, is_same
 from flopwatch.static.occupancy import Occupancy, occupancy
 from flopwatch.static.pretend import pretend_gpu
 from flopwatch.static.recorder import Launch, LaunchFailure, Recorder
+from flopwatch.static.tree import tree_identity
 from flopwatch.static.triton_version import check_triton_version
 
 __all__ = [
     "DEVICES",
+    "CaseIdentity",
     "Device",
     "FactChange",
     "Launch",
@@ -17,10 +20,14 @@ __all__ = [
     "Occupancy",
     "Recorder",
     "Severity",
+    "case_identity",
     "check_triton_version",
     "compare_facts",
+    "differing_parts",
     "find_device",
+    "is_same",
     "kernel_facts",
     "occupancy",
     "pretend_gpu",
+    "tree_identity",
 ]

@@ -16,9 +16,10 @@ from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from flopwatch.errors import UsageError
+from flopwatch.static.arguments import ArgumentTexts
 from flopwatch.static.driver import benchmark_nothing
 from flopwatch.static.ptxas import METADATA_KEY, ptxas_facts
-from flopwatch.static.recorder import Launch, LaunchFailure, Recorder
+from flopwatch.static.recorder import Launch, LaunchFailure, Recorder, Tuning
 from flopwatch.static.specialization import config_text, variant_text
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Capture:
         self.kind = kind
         self.restore = restore
         self.tuning = False
+        self._texts = ArgumentTexts()
         self._functions: set[Any] = set()
         self._tuners: set[Any] = set()
 
@@ -61,8 +63,11 @@ class Capture:
     ) -> Any:  # noqa: ANN401 - untyped triton
         self._forget_on_exit(function)
         arguments = {name: value for name, value in kwargs.items() if name not in {"grid", "warmup"}}
-        config, variant = _described(function, args, arguments)
+        if not any(function is launched for launched in self.recorder.kernels):
+            self.recorder.kernels.append(function)
+        config, variant, given = _described(function, args, arguments)
         with self._launched(function, args, kwargs, config=config, variant=variant) as launch:
+            launch.arguments = self._texts.named(given)
             kernel = original(function, *args, **launch.kwargs)
             kernel = kernel.result() if hasattr(kernel, "result") else kernel
             if kernel is not None:
@@ -115,6 +120,7 @@ class Capture:
                     variant=variant,
                     tuning=self.tuning,
                     binary_hash=launching.binary_hash,
+                    arguments=launching.arguments,
                 )
             )
 
@@ -132,7 +138,20 @@ class Capture:
             state = vars(tuner)
             self.restore.callback(_reset, state, dict(state))
             state.update(cache={}, cache_results=False, do_bench=self._benchmark(_is_interpreted(tuner)))
+        # Each call tries all configurations: the GPU's choice may be any, and what is tried for one call says nothing
+        # of another with the same key and other alignments or another grid.
+        tuner.cache.clear()
+        self.recorder.tunings.append(self._tuning(tuner, args, kwargs))
         return original(tuner, *args, **kwargs)
+
+    def _tuning(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tuning:  # noqa: ANN401 - untyped triton
+        given = {**dict(zip(tuner.arg_names, args, strict=False)), **kwargs}
+        return Tuning(
+            kernel=tuner.base_fn.__name__,
+            keys=self._texts.named({name: given.get(name) for name in tuner.keys}),
+            configs=tuple(", ".join(self._texts.named(config.all_kwargs())) for config in tuner.configs),
+            tuner=tuner,
+        )
 
     def _benchmark(self, interpreted: bool) -> Callable[..., Sequence[float] | float]:  # noqa: FBT001 - private
         def benchmark(
@@ -165,6 +184,7 @@ class _Launching:
         self.kwargs = {**kwargs, "grid": self._noted}
         self.grid: tuple[int, ...] | None = None
         self.binary_hash = ""
+        self.arguments: tuple[str, ...] = ()
         self._asked = kwargs["grid"]
 
     def _noted(self, bound: object) -> tuple[int, ...]:
@@ -185,8 +205,8 @@ def _described(
     function: Any,  # noqa: ANN401 - untyped triton
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-) -> tuple[str, str]:
-    """Return the texts of a launch's configuration and variant, by Triton's own binding of its arguments."""
+) -> tuple[str, str, dict[str, Any]]:
+    """Return the texts of a launch's configuration and variant, and its arguments, as Triton itself binds them."""
     *_, binder = function.device_caches[triton.runtime.driver.active.get_current_device()]
     bound, specialization, options = binder(*args, **kwargs)
     constants = {parameter.name: bound[parameter.name] for parameter in function.params if parameter.is_constexpr}
@@ -194,7 +214,7 @@ def _described(
         entry for parameter, entry in zip(function.params, specialization, strict=True) if not parameter.is_constexpr
     ]
     blocks = {name: value.block_shape for name, value in bound.items() if isinstance(value, TensorDescriptor)}
-    return config_text(constants, options, blocks), variant_text(others)
+    return config_text(constants, options, blocks), variant_text(others), {**bound, **options}
 
 
 def _keep_ptxas_log(

@@ -88,12 +88,12 @@ def _compiled(launch: Launch, kernel: Any, device: Device, *, chosen: bool) -> K
         num_stages=metadata.num_stages,
         occupancy=resident.share,
         occupancy_limit=resident.limit,
-        code_fingerprint=_fingerprint(kernel),
+        code_fingerprint=kernel_fingerprint(kernel),
     )
 
 
-def _fingerprint(kernel: Any) -> str:  # noqa: ANN401 - triton's
-    """Hash the code and what the launcher hands over beside it."""
+def kernel_fingerprint(kernel: Any) -> str:  # noqa: ANN401 - triton's
+    """Hash a compiled kernel's code and what the launcher hands over beside it."""
     beside = {name: getattr(kernel.metadata, name, None) for name in _LAUNCH_METADATA}
     text = code_fingerprint(kernel.asm["cubin"]) + repr(sorted(beside.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

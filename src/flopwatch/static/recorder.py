@@ -7,6 +7,9 @@ from typing import Any
 
 from flopwatch.static.devices import Device
 
+#: Begins the text of an argument of which nothing can be said but its type.
+UNKNOWN = "?"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
@@ -19,6 +22,8 @@ class Launch:
         variant: argument types and alignment; empty for an interpreted kernel.
         tuning: whether the autotuner made it while trying configurations.
         binary_hash: the key of `Recorder.compiled`; empty for an interpreted kernel.
+        arguments: ``name=value`` of each argument and option, a tensor by its layout and memory
+            (`flopwatch.static.arguments`); empty for an interpreted kernel.
     """
 
     kernel: str
@@ -27,6 +32,7 @@ class Launch:
     variant: str
     tuning: bool
     binary_hash: str
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +46,23 @@ class LaunchFailure:
     error: Exception
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tuning:
+    """One call of an autotuned kernel: what it may choose from, and by which arguments it keeps its choice.
+
+    Attributes:
+        kernel: the name of the kernel's function.
+        keys: ``name=value`` of each argument that has a choice of its own.
+        configs: every configuration before pruning, in the autotuner's order.
+        tuner: Triton's autotuner itself.
+    """
+
+    kernel: str
+    keys: tuple[str, ...]
+    configs: tuple[str, ...]
+    tuner: Any
+
+
 @dataclass(kw_only=True, slots=True)
 class Recorder:
     """Fills while a GPU is pretended.
@@ -49,9 +72,13 @@ class Recorder:
         launches: every launch that went through, in order.
         compiled: Triton's compiled kernels by hash.
         failures: every launch that did not, in order.
+        tunings: every call of an autotuned kernel, in order.
+        kernels: Triton's functions that were launched, each once.
     """
 
     device: Device
     launches: list[Launch] = field(default_factory=list)
     compiled: dict[str, Any] = field(default_factory=dict)
     failures: list[LaunchFailure] = field(default_factory=list)
+    tunings: list[Tuning] = field(default_factory=list)
+    kernels: list[Any] = field(default_factory=list)
