@@ -78,10 +78,11 @@ def test_a_name_cannot_be_an_option(repository: Path) -> None:
         git.resolve("--all", cwd=repository)
 
 
-def test_a_worktree_holds_the_commit_and_is_gone_afterwards(repository: Path) -> None:
+def test_a_worktree_holds_the_commit_and_is_gone_afterwards(repository: Path, tmp_path: Path) -> None:
     first = commit(repository, "one")
     commit(repository, "two")
-    with git.worktree(first, cwd=repository) as tree:
+    tree = tmp_path / "there"
+    with git.worktree(first, tree, cwd=repository):
         assert (tree / "kernel.py").read_text(encoding="utf-8") == "one"
     assert not tree.exists()
     assert git.git("worktree", "list", cwd=repository).count("\n") == 0

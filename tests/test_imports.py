@@ -15,14 +15,14 @@ SOURCE = Path(flopwatch.__file__).parent.parent
 
 #: Lowest first. A module may import from its own layer and from those below; the longest name decides.
 LAYERS = (
-    ("errors", "units", "model", "config"),
+    ("errors", "units", "model", "config", "pattern", "pyproject", "waivers"),
     # Inputs are made of a suite and torch alone: the benchmark tools count their bytes as measuring does.
-    ("overlay", "git", "suite", "poison", "measure.inputs", ""),
+    ("overlay", "git", "checkout", "suite", "poison", "measure.inputs", ""),
     ("kernels", "utils", "static"),
     ("measure",),
     ("stats",),
     ("verdict",),
-    ("gate",),
+    ("gate", "doctor"),
     ("report",),
     ("asv", "cli", "__main__"),
 )
@@ -31,18 +31,30 @@ LAYER_OF = {f"flopwatch.{name}".rstrip("."): index for index, names in enumerate
 #: What must load fast, or where torch may be missing or broken: nothing that these load may load torch.
 LIGHT = (
     "__main__",
+    "checkout",
     "cli",
     "config",
+    "doctor",
     "errors",
     "gate",
     "git",
+    "measure.client",
+    "measure.fitness",
+    "measure.machine",
+    "measure.nvml",
+    "measure.pair",
+    "measure.process",
+    "measure.protocol",
     "model",
     "overlay",
+    "pattern",
+    "pyproject",
     "report",
     "stats",
     "suite",
     "units",
     "verdict",
+    "waivers",
 )
 HEAVY = {"torch", "triton"}
 
@@ -179,7 +191,7 @@ def test_loads_neither_torch_nor_triton(name: str, found: dict[str, Imports]) ->
 def test_the_graph_has_the_imports_that_are_there(found: dict[str, Imports]) -> None:
     assert "flopwatch.suite" in found["flopwatch"].at_once
     assert "torch" in found["flopwatch.suite"].anywhere - found["flopwatch.suite"].at_once
-    assert "flopwatch.git" in found["flopwatch.gate"].at_once
+    assert "flopwatch.git" in found["flopwatch.gate.run"].at_once
     assert path_to_heavy("flopwatch.utils.gpu", found)
 
 

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from flopwatch.errors import ExitCode
-from flopwatch.model import Case, Failure, Mark, Numbers
-from flopwatch.stats import estimate
-from flopwatch.verdict import CaseVerdict, Side, exit_code, judge_numbers, judge_time, margin_of
+from flopwatch.model import Failure, Mark, Memory, Numbers
+from flopwatch.verdict import Side, exit_code, judge_memory, judge_numbers, worst_of
 
 CEILING = 8.0
 
@@ -50,23 +49,43 @@ def test_a_broken_case_says_why() -> None:
     )
 
 
+def test_equal_bits_need_no_reference() -> None:
+    assert judge_numbers(Side(bits=("a", "b")), Side(bits=("a", "b")), ceiling_eps=CEILING) == (None, "")
+
+
+def test_other_bits_without_a_reference_are_not_compared() -> None:
+    mark, reason = judge_numbers(Side(bits=("a",)), Side(bits=("b",)), ceiling_eps=CEILING)
+    assert (mark, reason) == (None, "not compared: numbers not checked")
+
+
+def test_the_worst_seed_counts_and_one_that_is_not_finite_is_worst() -> None:
+    right, wrong, lost = (found.numbers for found in (side(0.5), side(3.0), side(None, finite=False)))
+    assert right is not None
+    assert wrong is not None
+    assert lost is not None
+    assert worst_of([right, wrong, right]) is wrong
+    assert worst_of([wrong, lost, right]) is lost
+
+
+def memory(peak: int, growth: float) -> Side:
+    return Side(memory=Memory(peak_bytes=peak, growth_bytes=growth))
+
+
 @pytest.mark.parametrize(
-    ("percent", "mark"),
-    [(0.0, Mark.SAME), (0.3, Mark.SAME), (0.9, Mark.UNSURE), (5.0, Mark.SLOWER), (-5.0, Mark.FASTER)],
+    ("base", "head", "mark", "reason"),
+    [
+        (memory(1024, 0), memory(1024, 0), None, ""),
+        (memory(1024, 0), memory(1024, 1), Mark.BROKEN, "each call leaves 1 B behind, was 0 B"),  # planted: a leak
+        (memory(1024, 0), memory(1024, 0.125), Mark.BROKEN, "each call leaves 0.125 B behind, was 0 B"),
+        (memory(1024, 64), memory(1024, 64), None, ""),  # leaks already on base: not this change's doing
+        (memory(1024, -64), memory(1024, 0), None, ""),
+        (memory(1024, 0), memory(2048, 0), None, "peak memory 2 KiB, was 1 KiB"),
+        (memory(2048, 0), memory(1024, 0), None, ""),
+        (memory(1024, 0), Side(), None, ""),
+    ],
 )
-def test_time(percent: float, mark: Mark) -> None:
-    centre = margin_of(percent)
-    ratios = [centre + jitter for jitter in (-0.001, -0.0005, 0.0, 0.0005, 0.001)]
-    assert judge_time(estimate(ratios, cases=14, looks=2), margin=margin_of(0.5)) is mark
-
-
-def test_noise_is_unsure_not_slower() -> None:
-    assert judge_time(estimate([0.1, -0.02, 0.08, 0.0, 0.03], cases=14), margin=margin_of(0.5)) is Mark.UNSURE
-
-
-def verdict(mark: Mark | None, *, compared: bool = True) -> CaseVerdict:
-    base = side(0.5) if compared else MISSING
-    return CaseVerdict(case=Case(suite="Toy", values=("flopwatch",)), base=base, head=side(0.5), mark=mark)
+def test_memory(base: Side, head: Side, mark: Mark | None, reason: str) -> None:
+    assert judge_memory(base, head) == (mark, reason)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +102,9 @@ def verdict(mark: Mark | None, *, compared: bool = True) -> CaseVerdict:
     ],
 )
 def test_exit_codes(marks: list[Mark | None], broken_code: int, undecided_code: int, code: ExitCode) -> None:
-    verdicts = [verdict(mark) for mark in marks]
-    assert exit_code(verdicts, broken_code=broken_code, undecided_code=undecided_code) is code
+    found = exit_code(marks, broken_code=broken_code, undecided_code=undecided_code, compared=bool(marks))
+    assert found is code
 
 
 def test_a_run_in_which_nothing_was_compared_is_undecided() -> None:
-    assert exit_code([verdict(None, compared=False)], broken_code=0, undecided_code=0) is ExitCode.UNDECIDED
-    some = [verdict(None, compared=False), verdict(Mark.SAME)]
-    assert exit_code(some, broken_code=0, undecided_code=0) is ExitCode.OK
+    assert exit_code([None], broken_code=0, undecided_code=0, compared=False) is ExitCode.UNDECIDED

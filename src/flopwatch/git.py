@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,12 +98,10 @@ def _merge_base(main: str, head: str, *, cwd: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def worktree(commit: str, *, cwd: Path) -> Iterator[Path]:
-    """Check `commit` out into a temporary worktree, removed at the end."""
-    with tempfile.TemporaryDirectory(prefix="flopwatch-") as folder:
-        tree = Path(folder) / commit[:12]
-        git("worktree", "add", "--detach", "--quiet", str(tree), commit, cwd=cwd)
-        try:
-            yield tree
-        finally:
-            git("worktree", "remove", "--force", str(tree), cwd=cwd)
+def worktree(commit: str, tree: Path, *, cwd: Path) -> Iterator[None]:
+    """Check `commit` out into the new folder `tree`, removed at the end."""
+    git("worktree", "add", "--detach", "--quiet", str(tree), commit, cwd=cwd)
+    try:
+        yield
+    finally:
+        git("worktree", "remove", "--force", str(tree), cwd=cwd)

@@ -7,7 +7,7 @@ wrong type is an error that names the key path.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
@@ -121,6 +121,30 @@ class Numbers:
     max_diff_eps: float | None
     finite: bool
     bitwise: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """Bytes of GPU memory that one call requests at its peak, and bytes that each call leaves behind.
+
+    The inputs are not counted, nor is what the first calls keep for later ones.
+    """
+
+    peak_bytes: int
+    growth_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """The configuration in which an autotuned kernel runs a case.
+
+    `timings_us` are what each candidate took where the choice was made in this process, `config` among them, and empty
+    where it was read from Triton's cache or pinned.
+    """
+
+    kernel: str
+    config: str
+    timings_us: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flopwatch.errors import ExitCode
-from flopwatch.model import Case, Failure, Mark, Numbers
-from flopwatch.stats import SAME_WITHIN, Effect
+from flopwatch.model import Choice, Failure, Mark, Memory, Numbers
+from flopwatch.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,30 +23,35 @@ MISSING_ON_BASE = frozenset({"SuiteError", "ImportError", "ModuleNotFoundError",
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """What one side of a gate says about a case: numbers, or why there are none; and its time, where measured."""
+    """What one side of a gate says about a case.
+
+    Attributes:
+        numbers: distance from the reference, the worst of several seeds; None where it failed or was not needed.
+        bits: fingerprints of the results, one a seed; equal on both sides, they make the reference needless.
+        seconds: per call, where measured.
+        launch_seconds: what a call costs the host, where measured.
+        memory: what a call takes of the GPU's memory, where measured.
+        choices: what its autotuned kernels run in.
+        failure: why it could not be run.
+    """
 
     numbers: Numbers | None = None
+    bits: tuple[str, ...] = ()
     seconds: float | None = None
+    launch_seconds: float | None = None
+    memory: Memory | None = None
+    choices: tuple[Choice, ...] = ()
     failure: Failure | None = None
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaseVerdict:
-    """The verdict on one case; `mark` is None where head could not be compared with base."""
-
-    case: Case
-    base: Side
-    head: Side
-    mark: Mark | None
-    reason: str = ""
-    effect: Effect | None = None
-    method: str = ""
-    log_ratios: tuple[float, ...] = ()
-
     @property
-    def compared(self) -> bool:
-        """Whether both sides ran, so that head's numbers, at least, were held against base's."""
-        return self.base.numbers is not None and self.head.numbers is not None
+    def ran(self) -> bool:
+        """Whether it returned a result."""
+        return self.numbers is not None or bool(self.bits)
+
+
+def worst_of(numbers: Sequence[Numbers]) -> Numbers:
+    """Return the numbers of the seed that is furthest from the reference; not finite is furthest of all."""
+    return max(numbers, key=lambda entry: (not entry.finite, eps_of(entry)))
 
 
 def judge_numbers(base: Side, head: Side, *, ceiling_eps: float) -> tuple[Mark | None, str]:
@@ -61,16 +66,15 @@ def judge_numbers(base: Side, head: Side, *, ceiling_eps: float) -> tuple[Mark |
         BROKEN or None, and the reason in words.
     """
     if head.failure is not None:
-        cause = f"{head.failure.kind}: {head.failure.message.splitlines()[0]}"
-        if base.failure is not None:
-            return None, f"not compared: runs on neither side ({cause})"
-        return Mark.BROKEN, f"fails on head, runs on base ({cause})"
+        return _judge_failure(head.failure, base)
+    if head.bits and head.bits == base.bits:
+        return None, ""
     if head.numbers is None:
         return None, "not compared: numbers not checked"
-    head_eps = _eps(head.numbers)
+    head_eps = eps_of(head.numbers)
     if base.numbers is None:
         return _judge_new(head.numbers, base, ceiling_eps=ceiling_eps)
-    base_eps = _eps(base.numbers)
+    base_eps = eps_of(base.numbers)
     if head.numbers.dtype != base.numbers.dtype:
         return Mark.BROKEN, f"returns {head.numbers.dtype}, was {base.numbers.dtype}"
     if not head.numbers.finite and base.numbers.finite:
@@ -84,34 +88,38 @@ def judge_numbers(base: Side, head: Side, *, ceiling_eps: float) -> tuple[Mark |
     return None, ""
 
 
+def _judge_failure(failure: Failure, base: Side) -> tuple[Mark | None, str]:
+    cause = f"{failure.kind}: {failure.message.splitlines()[0]}"
+    if base.failure is not None:
+        return None, f"not compared: runs on neither side ({cause})"
+    return Mark.BROKEN, f"fails on head, runs on base ({cause})"
+
+
 def _judge_new(head: Numbers, base: Side, *, ceiling_eps: float) -> tuple[Mark | None, str]:
     """Judge a case that base cannot run: by the ceiling alone, and only where base's failure is that it lacks it."""
-    if not head.finite or _eps(head) > ceiling_eps:
-        return Mark.BROKEN, f"new, and wrong: error {_eps(head):.3g} eps, ceiling {ceiling_eps:g}"
+    if not head.finite or eps_of(head) > ceiling_eps:
+        return Mark.BROKEN, f"new, and wrong: error {eps_of(head):.3g} eps, ceiling {ceiling_eps:g}"
     kind = base.failure.kind if base.failure is not None else ""
     if kind in MISSING_ON_BASE:
         return None, "not compared: new, base does not have it"
     return Mark.UNSURE, f"runs on head, fails on base ({kind})"
 
 
-def judge_time(effect: Effect, *, margin: float) -> Mark:
-    """Judge a case by its time.
+def judge_memory(base: Side, head: Side) -> tuple[Mark | None, str]:
+    """Judge a case by what its calls take of the GPU's memory: a leak is broken, a higher peak is told.
 
-    Args:
-        effect: head against base.
-        margin: log ratio inside which a proved slowdown is accepted.
-
-    >>> effect = Effect(log_ratio=0.0002, standard_error=0.0005, lower=-0.006, upper=0.006, same_upper=0.0025)
-    >>> judge_time(effect, margin=0.005)
-    <Mark.SAME: 'same'>
+    >>> leaking = Side(memory=Memory(peak_bytes=1024, growth_bytes=1.0))
+    >>> judge_memory(Side(memory=Memory(peak_bytes=1024, growth_bytes=0.0)), leaking)
+    (<Mark.BROKEN: 'broken'>, 'each call leaves 1 B behind, was 0 B')
     """
-    if effect.lower > margin:
-        return Mark.SLOWER
-    if effect.upper < -margin:
-        return Mark.FASTER
-    if effect.same_upper < SAME_WITHIN:
-        return Mark.SAME
-    return Mark.UNSURE
+    if base.memory is None or head.memory is None:
+        return None, ""
+    before, now = base.memory, head.memory
+    if now.growth_bytes > max(before.growth_bytes, 0.0):
+        return Mark.BROKEN, f"each call leaves {_bytes(now.growth_bytes)} behind, was {_bytes(before.growth_bytes)}"
+    if now.peak_bytes > before.peak_bytes:
+        return None, f"peak memory {_bytes(now.peak_bytes)}, was {_bytes(before.peak_bytes)}"
+    return None, ""
 
 
 def margin_of(percent: float) -> float:
@@ -119,22 +127,26 @@ def margin_of(percent: float) -> float:
     return math.log1p(percent / 100)
 
 
-def exit_code(verdicts: Sequence[CaseVerdict], *, broken_code: int, undecided_code: int) -> ExitCode:
+def exit_code(marks: Sequence[Mark | None], *, broken_code: int, undecided_code: int, compared: bool) -> ExitCode:
     """Choose the exit code of a run: regressed before undecided before fine.
 
     Args:
-        verdicts: one a case.
-        broken_code: kernel configurations that compile for the device on base and not on head.
-        undecided_code: cases that could be compiled without running on base and not on head.
+        marks: one a case.
+        broken_code: what else is worse for certain, such as kernels that compile on base and not on head.
+        undecided_code: what else could not be decided, such as cases that only base could compile.
+        compared: whether any case could be compared.
     """
-    marks = {verdict.mark for verdict in verdicts}
-    if broken_code or marks & {Mark.SLOWER, Mark.BROKEN}:
+    if broken_code or {Mark.SLOWER, Mark.BROKEN} & set(marks):
         return ExitCode.REGRESSED
-    nothing_compared = not any(verdict.compared for verdict in verdicts)
-    if undecided_code or nothing_compared or Mark.UNSURE in marks:
+    if undecided_code or not compared or Mark.UNSURE in marks:
         return ExitCode.UNDECIDED
     return ExitCode.OK
 
 
-def _eps(numbers: Numbers) -> float:
+def eps_of(numbers: Numbers) -> float:
+    """Return the distance from the reference in eps, infinite where it is not known."""
     return math.inf if numbers.max_diff_eps is None else numbers.max_diff_eps
+
+
+def _bytes(number: float) -> str:
+    return format_bytes(round(number)) if number >= 1 or not number else f"{number:.3g} B"

@@ -25,11 +25,11 @@ from types import SimpleNamespace
 
 import flopwatch.asv.recording as recording
 from flopwatch.measure.client import CaseFailed
-from flopwatch.model import Failure, KernelFacts, Numbers, Timing
+from flopwatch.model import Failure, KernelFacts, Memory, Numbers, Timing
 
 
 class ToyWorker(nullcontext):
-    def __init__(self, mode, **options):
+    def __init__(self, mode, code):
         super().__init__(self)
         self.hello = SimpleNamespace(gpu="Toy GPU")
 
@@ -47,8 +47,8 @@ class ToyWorker(nullcontext):
             return Numbers(dtype="float32", max_diff=None, max_diff_eps=None, finite=False, bitwise="")
         return Numbers(dtype="float32", max_diff=1e-3, max_diff_eps=2.0, finite=True, bitwise="")
 
-    def peak_memory(self, case):
-        return 4096
+    def memory(self, case):
+        return Memory(peak_bytes=4096, growth_bytes=0.0)
 
     def facts(self, case):
         fact = KernelFacts(kernel="k", device="h200", config="", variant="", chosen=True, registers=64, occupancy=0.25,

@@ -14,8 +14,8 @@ import pytest
 from flopwatch import overlay
 from flopwatch.asv import recording
 from flopwatch.asv.recording import GPU_VARIABLE, ROOT_VARIABLE, Cache, measure, read
-from flopwatch.measure.client import CaseFailed, Mode
-from flopwatch.model import Case, Failure, KernelFacts, Numbers, Timing
+from flopwatch.measure.client import CaseFailed, Code, Mode
+from flopwatch.model import Case, Failure, KernelFacts, Memory, Numbers, Timing
 from flopwatch.suite import METRICS, Suite
 
 if TYPE_CHECKING:
@@ -71,10 +71,10 @@ class Machine:
     numbers: object = GOOD
     facts: object = (FACT,)
     asked: list[tuple[Mode, str, str]] = field(default_factory=list)
-    options: dict[str, object] = field(default_factory=dict)
+    code: Code | None = None
 
-    def worker(self, mode: Mode, **options: object) -> Any:  # noqa: ANN401 - stands in for a Worker
-        self.options = options
+    def worker(self, mode: Mode, code: Code) -> Any:  # noqa: ANN401 - stands in for a Worker
+        self.code = code
 
         def answer(what: str, value: object) -> Callable[[Case], object]:
             def ask(case: Case) -> object:
@@ -91,7 +91,7 @@ class Machine:
                 close=lambda: None,
                 time=answer("time", self.timing),
                 numbers=answer("numbers", self.numbers),
-                peak_memory=answer("peak_memory", 4096),
+                memory=answer("memory", Memory(peak_bytes=4096, growth_bytes=0.0)),
                 facts=answer("facts", self.facts),
             )
         )
@@ -282,12 +282,15 @@ def test_the_checkout_is_the_one_that_the_environment_names(
         monkeypatch.setenv(name, value)
     measured()
 
-    assert machine.options["tree"] == tmp_path / "tree"
-    assert (machine.options["source"], machine.options["packages"]) == ("src", ["kernels", "ops"])
+    assert machine.code is not None
+    assert machine.code.tree == tmp_path / "tree"
+    assert (machine.code.source, machine.code.packages) == ("src", ("kernels", "ops"))
+    assert machine.code.keep_choices
 
 
 def test_without_the_environment_what_is_installed_is_measured(machine: Machine) -> None:
     assert overlay.TREE_VARIABLE not in os.environ
     measured()
 
-    assert machine.options["tree"] is None
+    assert machine.code is not None
+    assert machine.code.tree is None

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import os
 import statistics
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from flopwatch.measure.protocol import Method, Plan
-from flopwatch.measure.timer import PreparedCase
+from flopwatch.measure.timer import PreparedCase, event_resolution_s
 from flopwatch.model import Case
 from flopwatch.suite import Suite
 
@@ -49,13 +51,13 @@ def test_a_short_kernel_is_timed_as_a_graph_over_cold_inputs() -> None:
     prepared = PreparedCase(Copy(), case("1048576"))
     assert prepared.plan.method is Method.GRAPH
     l2_bytes = torch.cuda.get_device_properties().L2_cache_size
-    assert prepared.plan.input_sets * 4 * 1048576 >= 2 * l2_bytes
+    assert prepared.plan.input_sets * 8 * 1048576 >= 2 * l2_bytes  # inputs and outputs
     assert prepared.plan.calls * statistics.median(prepared.sample(5)) >= 250e-6
 
 
-def test_a_long_kernel_is_timed_with_events() -> None:
+def test_a_long_kernel_is_timed_alone_as_a_graph() -> None:
     prepared = PreparedCase(Copy(), case("268435456"))
-    assert prepared.plan == Plan(method=Method.EVENTS, calls=1, input_sets=1)
+    assert prepared.plan == Plan(method=Method.GRAPH, calls=1, input_sets=1)
     bandwidth = 8 * 268435456 / statistics.median(prepared.sample(5))
     assert 5e11 < bandwidth < 2e13
 
@@ -64,6 +66,59 @@ def test_a_function_that_synchronises_falls_back_to_events() -> None:
     prepared = PreparedCase(Copy(), case("1048576", "synchronising"))
     assert prepared.plan.method is Method.EVENTS
     assert all(seconds > 0 for seconds in prepared.sample(3))
+
+
+def test_what_cannot_be_captured_follows_a_plan_for_graphs_with_events() -> None:
+    plan = Plan(method=Method.GRAPH, calls=12, input_sets=4)
+    prepared = PreparedCase(Copy(), case("1048576", "synchronising"), plan)
+    assert prepared.plan == Plan(method=Method.EVENTS, calls=12, input_sets=4)
+
+
+@pytest.mark.parametrize("kind", ["plain", "synchronising"])
+def test_a_long_kernel_takes_as_long_with_events_as_in_a_graph(kind: str) -> None:
+    prepared = PreparedCase(Copy(), case("268435456", kind))
+    bandwidth = 8 * 268435456 / statistics.median(prepared.sample(5))
+    assert 5e11 < bandwidth < 2e13
+
+
+def test_a_host_that_is_slow_to_launch_does_not_lengthen_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = statistics.median(PreparedCase(Copy(), case("1048576")).sample(5))
+    plain: Callable[..., torch.Tensor] = Copy.run
+
+    def hesitate(self: Copy, *inputs: object) -> torch.Tensor:
+        time.sleep(1e-3)
+        return plain(self, *inputs)
+
+    monkeypatch.setattr(Copy, "run", hesitate)
+    prepared = PreparedCase(Copy(), case("1048576"))
+    assert 0.5 < statistics.median(prepared.sample(5)) / fast < 2
+    assert all(1e-3 < seconds < 20e-3 for seconds in prepared.launch(5))
+
+
+def test_a_launch_costs_the_host_microseconds_and_leaves_it_all_its_cores() -> None:
+    prepared = PreparedCase(Copy(), case("1048576"))
+    before = os.sched_getaffinity(0)
+    launches = prepared.launch(12)
+    assert len(launches) == 12
+    assert 1e-6 < statistics.median(launches) < 1e-3
+    assert os.sched_getaffinity(0) == before
+
+
+def test_a_launch_that_raises_leaves_the_host_all_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = PreparedCase(Copy(), case("1048576"))
+    before = os.sched_getaffinity(0)
+
+    def fail(*_: object) -> None:
+        raise ArithmeticError
+
+    monkeypatch.setattr(prepared, "_call", fail)
+    with pytest.raises(ArithmeticError):
+        prepared.launch(1)
+    assert os.sched_getaffinity(0) == before
+
+
+def test_the_clock_of_events_has_fine_steps() -> None:
+    assert 1e-9 < event_resolution_s() < 1e-5
 
 
 def test_a_plan_that_is_given_is_followed() -> None:

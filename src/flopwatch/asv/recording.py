@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 from flopwatch import overlay
 from flopwatch.asv.failures import KeptFailure, keep_failures
 from flopwatch.config import Config, load_config
-from flopwatch.measure.client import CaseFailed, Mode, Worker
-from flopwatch.model import Case, Failure, KernelFacts, Numbers
+from flopwatch.measure.client import CaseFailed, Code, Mode, Worker
+from flopwatch.model import Case, Failure, KernelFacts, Memory, Numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -82,7 +82,7 @@ def gpu_metrics(worker: Worker, case: Case) -> dict[str, object]:
         "time": timing if isinstance(timing, Failure) else {"samples": list(timing.seconds), "number": 1},
         "max_diff": numbers if isinstance(numbers, Failure) else numbers.max_diff,
         "max_diff_eps": numbers if isinstance(numbers, Failure) else numbers.max_diff_eps,
-        "peak_memory": _attempt(lambda: worker.peak_memory(case)),
+        "peak_memory": _peak_bytes(_attempt(lambda: worker.memory(case))),
     }
 
 
@@ -138,16 +138,21 @@ class _SmallNumbers:
         return None
 
 
+def _peak_bytes(memory: Memory | Failure) -> int | Failure:
+    return memory if isinstance(memory, Failure) else memory.peak_bytes
+
+
 def _worker(mode: Mode, folder: Path, config: Config) -> Worker:
     tree = os.environ.get(overlay.TREE_VARIABLE)
-    return Worker(
-        mode,
+    code = Code(
         benchmarks=folder,
         tree=None if tree is None else Path(tree),
         source=os.environ.get(overlay.SOURCE_VARIABLE, ""),
-        packages=[name for name in os.environ.get(overlay.PACKAGES_VARIABLE, "").split(",") if name],
+        packages=tuple(name for name in os.environ.get(overlay.PACKAGES_VARIABLE, "").split(",") if name),
         device=config.device,
+        keep_choices=True,  # a near tie must not fall another way at every commit
     )
+    return Worker(mode, code)
 
 
 def _benchmarks_folder(suite: type[Suite]) -> Path:

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
 import select
 import subprocess
-import sys
 import tempfile
 import time
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import msgspec
 
-from flopwatch import overlay
 from flopwatch.errors import FlopwatchError
-from flopwatch.measure.protocol import Hello, Mode, Op, Plan, Reply, Request
-from flopwatch.model import Failure, KernelFacts, Numbers, Timing, from_json, to_json
+from flopwatch.measure.process import Code, Nursery, NurseryFailed, Process, spawn
+from flopwatch.measure.protocol import Compiled, Hello, Mode, Op, Plan, Prepared, Reply, Request
+from flopwatch.model import Choice, Failure, KernelFacts, Memory, Numbers, Timing, from_json, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from flopwatch.model import Case
 
-__all__ = ["CaseFailed", "Mode", "Worker"]
+__all__ = ["CaseFailed", "Code", "Mode", "Nursery", "NurseryFailed", "Worker", "side_by_side"]
 
 T = TypeVar("T")
 _LOG_TAIL_BYTES = 4000
@@ -35,9 +34,10 @@ _GRACE_S = 5.0
 class CaseFailed(Exception):  # noqa: N818 - a case that fails is a result, not an error of flopwatch
     """A worker could not do what it was asked; `failure` says why."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, worker: Worker | None = None) -> None:
         super().__init__(f"{failure.kind}: {failure.message}")
         self.failure = failure
+        self.worker = worker
 
 
 class Worker(contextlib.AbstractContextManager["Worker"]):
@@ -47,45 +47,26 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
 
     Args:
         mode: what it is for.
-        benchmarks: the folder of the suites.
-        tree: the checkout under test; None takes what is installed.
-        source: the folder inside `tree` that holds the packages.
-        packages: the dotted names under test.
-        device: the GPU to compile for where none is there.
+        code: what it imports.
+        nursery: forks the process; None starts a new interpreter.
     """
 
-    def __init__(
-        self,
-        mode: Mode,
-        *,
-        benchmarks: Path,
-        tree: Path | None = None,
-        source: str = "",
-        packages: Sequence[str] = (),
-        device: str = "h200",
-    ) -> None:
+    def __init__(self, mode: Mode, code: Code, *, nursery: Nursery | None = None) -> None:
         self.mode = mode
-        self._benchmarks = benchmarks.resolve()
-        self._device = device
-        self._environment = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in ("TRITON_INTERPRET", overlay.TREE_VARIABLE, "TRITON_CACHE_AUTOTUNING")
-        }
-        # A choice among near ties must be the same in every process of a side, so Triton keeps it on disk; equal
-        # source on both sides then means equal choice (see `flopwatch.measure.tuning`).
-        self._environment["TRITON_CACHE_AUTOTUNING"] = "1"
-        if mode is Mode.INTERPRET:
-            self._environment["TRITON_INTERPRET"] = "1"
-        if tree is not None:
-            self._environment |= overlay.environment(tree, source, packages)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._code = code
+        self._nursery = nursery
+        self._process: Process | None = None
         self._requests: BinaryIO | None = None
         self._replies = -1
         self._buffer = b""
         self._log: BinaryIO | None = None
         self._hello: Hello | None = None
         self._abandoned = False
+
+    @property
+    def pid(self) -> int | None:
+        """The number of its process, while there is one."""
+        return None if self._process is None else self._process.pid
 
     @property
     def hello(self) -> Hello:
@@ -105,29 +86,49 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
                 ) from None
         return self._hello
 
-    def prepare(self, case: Case, plan: Plan | None = None) -> Plan:
+    def prepare(self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = ()) -> Prepared:
         """Make a case ready on the GPU; return the plan that was chosen, which may differ from `plan`."""
-        return self._ask(Request(op=Op.PREPARE.word, case=case, plan=plan), Op.PREPARE, Plan)
+        return self._ask(Request(op=Op.PREPARE.word, case=case, plan=plan, pins=tuple(pins)), Op.PREPARE, Prepared)
 
-    def visit(self, case: Case, launches: int) -> tuple[float, ...]:
+    def visit(self, case: Case, samples: int) -> tuple[float, ...]:
         """Take samples of the prepared case: seconds per call."""
-        return self._ask(Request(op=Op.VISIT.word, case=case, launches=launches), Op.VISIT, tuple[float, ...])
+        return self._ask(Request(op=Op.VISIT.word, case=case, samples=samples), Op.VISIT, tuple[float, ...])
+
+    def launch(self, case: Case, samples: int) -> tuple[float, ...]:
+        """Measure what calling the prepared case costs the host: seconds per call."""
+        return self._ask(Request(op=Op.LAUNCH.word, case=case, samples=samples), Op.LAUNCH, tuple[float, ...])
+
+    def release(self, case: Case) -> None:
+        """Give the memory of the prepared case back to the GPU."""
+        self._ask(Request(op=Op.RELEASE.word, case=case), Op.RELEASE, type(None))
+
+    def tune(self, case: Case, pins: Sequence[Choice] = ()) -> tuple[Choice, ...]:
+        """Compile and tune the case's kernels; return what they run in."""
+        return self._ask(Request(op=Op.TUNE.word, case=case, pins=tuple(pins)), Op.TUNE, tuple[Choice, ...])
 
     def time(self, case: Case) -> Timing:
         """Prepare the case and take the samples of one point of the history."""
         return self._ask(Request(op=Op.TIME.word, case=case), Op.TIME, Timing)
 
-    def numbers(self, case: Case, *, seed: int = 0) -> Numbers:
+    def numbers(self, case: Case, *, seed: int = 0, pins: Sequence[Choice] = ()) -> Numbers:
         """Compare the case's result with its float64 reference."""
-        return self._ask(Request(op=Op.NUMBERS.word, case=case, seed=seed), Op.NUMBERS, Numbers)
+        return self._ask(Request(op=Op.NUMBERS.word, case=case, seed=seed, pins=tuple(pins)), Op.NUMBERS, Numbers)
 
-    def peak_memory(self, case: Case) -> int:
-        """Return the bytes that one call allocates at its peak, the inputs not counted."""
-        return self._ask(Request(op=Op.MEMORY.word, case=case), Op.MEMORY, int)
+    def bits(self, case: Case, *, seed: int = 0, pins: Sequence[Choice] = ()) -> str:
+        """Return a fingerprint of the case's result."""
+        return self._ask(Request(op=Op.BITS.word, case=case, seed=seed, pins=tuple(pins)), Op.BITS, str)
+
+    def memory(self, case: Case, pins: Sequence[Choice] = ()) -> Memory:
+        """Measure what one call takes from the GPU's memory, and what it does not give back."""
+        return self._ask(Request(op=Op.MEMORY.word, case=case, pins=tuple(pins)), Op.MEMORY, Memory)
+
+    def compile(self, case: Case) -> Compiled:
+        """Compile what the case launches, for the device named at the start."""
+        return self._ask(Request(op=Op.FACTS.word, case=case), Op.FACTS, Compiled)
 
     def facts(self, case: Case) -> tuple[KernelFacts, ...]:
-        """Compile what the case launches, for the device named at the start."""
-        return self._ask(Request(op=Op.FACTS.word, case=case), Op.FACTS, tuple[KernelFacts, ...])
+        """Return what the compiler made of the case."""
+        return self.compile(case).facts
 
     def abandon(self) -> None:
         """Stop at once, from another thread too; later requests fail instead of starting a new process."""
@@ -163,15 +164,18 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         requests_read, requests_write = os.pipe()
         replies_read, replies_write = os.pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process; close() closes it
-        arguments = [self.mode.value, str(self._benchmarks), self._device, str(requests_read), str(replies_write)]
-        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            [sys.executable, "-P", "-m", "flopwatch.measure.worker", *arguments],
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            pass_fds=(requests_read, replies_write),
-        )
+        ends = (requests_read, replies_write, self._log.fileno())
+        try:
+            if self._nursery is None:
+                self._process = spawn(self.mode, self._code, *ends)
+            else:
+                self._process = self._nursery.fork(*ends)
+        except NurseryFailed as error:
+            for descriptor in (requests_read, requests_write, replies_read, replies_write):
+                os.close(descriptor)
+            self._log.close()
+            self._log = None
+            raise CaseFailed(error.failure, self) from None
         os.close(requests_read)
         os.close(replies_write)
         self._requests = os.fdopen(requests_write, "wb")
@@ -181,7 +185,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
 
     def _ask(self, request: Request, op: Op, answer: type[T]) -> T:
         if self._abandoned:
-            raise CaseFailed(Failure(kind="Abandoned", message="the run was stopped"))
+            raise CaseFailed(Failure(kind="Abandoned", message="the run was stopped"), self)
         requests = self._requests or self._start()
         try:
             requests.write(to_json(request) + b"\n")
@@ -190,12 +194,12 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             pass  # it died before this request; its last words are read below
         line = self._read_line(op.deadline_s)
         if not line:
-            raise CaseFailed(self._post_mortem(op, late=line is None))
+            raise CaseFailed(self._post_mortem(op, late=line is None), self)
         reply = from_json(line, Reply)
         if reply.last:
             self.close()
         if reply.failure is not None:
-            raise CaseFailed(reply.failure)
+            raise CaseFailed(reply.failure, self)
         return msgspec.convert(reply.value, answer)
 
     def _read_line(self, deadline_s: float) -> bytes | None:
@@ -231,3 +235,16 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         if late:
             return Failure(kind="TimedOut", message=f"no answer to {op.word} in {op.deadline_s:g} s", traceback=tail)
         return Failure(kind="WorkerDied", message=f"exit status {code} during {op.word}", traceback=tail)
+
+
+def side_by_side(ask: Callable[[Worker], T], workers: Sequence[Worker]) -> list[T]:
+    """Ask workers at the same time; an interrupt does not wait for their answers."""
+    with concurrent.futures.ThreadPoolExecutor(len(workers)) as pool:
+        futures = [pool.submit(ask, worker) for worker in workers]
+        try:
+            concurrent.futures.wait(futures)
+        except BaseException:
+            for worker in workers:
+                worker.abandon()
+            raise
+        return [future.result() for future in futures]

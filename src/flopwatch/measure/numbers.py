@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,6 +14,11 @@ if TYPE_CHECKING:
     from flopwatch.model import Case
     from flopwatch.suite import Suite
 
+#: Of the fingerprint of a result: 2^32 over the golden ratio, odd, whose multiples are spread evenly (D. E. Knuth, "The
+#: Art of Computer Programming" 3, section 6.4); and the words that are summed at once, 256 MiB of intermediate values.
+_MULTIPLIER = 2654435769
+_WORDS_AT_ONCE = 1 << 25
+
 
 def check_numbers(suite: Suite, case: Case, seed: int, *, tune_first: bool = False) -> Numbers:
     """Run the case on fresh inputs with its output poisoned, and compare with the suite's reference.
@@ -23,12 +27,22 @@ def check_numbers(suite: Suite, case: Case, seed: int, *, tune_first: bool = Fal
     that times launches on a slow host picks a tile at random.
     """
     inputs = make_inputs(suite, case, seed)
+    result = _poisoned(suite, case, inputs, tune_first=tune_first)
+    return difference(result, suite.reference(*inputs))
+
+
+def fingerprint_result(suite: Suite, case: Case, seed: int) -> str:
+    """Run the case on a GPU as `check_numbers` does, and return a fingerprint of the result's bits, dtype and shape."""
+    result = _poisoned(suite, case, make_inputs(suite, case, seed), tune_first=True)
+    return f"{_dtype(result)} {tuple(result.shape)} {_bitwise(result)}"
+
+
+def _poisoned(suite: Suite, case: Case, inputs: tuple[Any, ...], *, tune_first: bool) -> torch.Tensor:
     call = suite.call(case.provider)
     if tune_first:
         call(*inputs)
     with PoisonedAllocations():
-        result = call(*inputs)
-    return difference(result, suite.reference(*inputs))
+        return call(*inputs)
 
 
 def difference(result: torch.Tensor, reference: torch.Tensor) -> Numbers:
@@ -49,10 +63,7 @@ def difference(result: torch.Tensor, reference: torch.Tensor) -> Numbers:
     """
     if result.shape != reference.shape:
         raise ValueError(f"the result has shape {tuple(result.shape)}, its reference {tuple(reference.shape)}")
-    bitwise = hashlib.sha256(
-        result.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy().tobytes()
-    ).hexdigest()[:16]
-    dtype = str(result.dtype).removeprefix("torch.")
+    bitwise, dtype = _bitwise(result), _dtype(result)
     if not result.numel():
         return Numbers(dtype=dtype, max_diff=0.0, max_diff_eps=0.0, finite=True, bitwise=bitwise)
     finite = bool(torch.isfinite(result).all()) or not bool(torch.isfinite(reference).all())
@@ -62,3 +73,22 @@ def difference(result: torch.Tensor, reference: torch.Tensor) -> Numbers:
         return Numbers(dtype=dtype, max_diff=None, max_diff_eps=None, finite=finite, bitwise=bitwise)
     relative = max_diff / scale if scale else (0.0 if not max_diff else None)
     return Numbers(dtype=dtype, max_diff=max_diff, max_diff_eps=relative, finite=finite, bitwise=bitwise)
+
+
+def _bitwise(result: torch.Tensor) -> str:
+    """Fingerprint the bits where they lie: a weighted sum of 32-bit words, modulo 2^64.
+
+    The weights are odd, so that a change of one word always shows; of several, it stays hidden once in about 2^32.
+    """
+    data = result.detach().contiguous().reshape(-1).view(torch.uint8)
+    words = torch.nn.functional.pad(data, (0, -len(data) % 4)).view(torch.int32)
+    total = torch.zeros((), dtype=torch.int64, device=data.device)
+    for start in range(0, len(words), _WORDS_AT_ONCE):
+        part = words[start : start + _WORDS_AT_ONCE].long()
+        index = torch.arange(start, start + len(part), device=data.device)
+        total += (part * (index * _MULTIPLIER * 2 + 1)).sum()
+    return f"{int(total) % 2**64:016x}"
+
+
+def _dtype(result: torch.Tensor) -> str:
+    return str(result.dtype).removeprefix("torch.")

@@ -6,7 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from flopwatch.model import Case, Failure
+from flopwatch.model import Case, Choice, Failure, KernelFacts
+from flopwatch.static.identity import CaseIdentity
 
 
 class Mode(enum.Enum):
@@ -23,7 +24,11 @@ class Op(enum.Enum):
     HELLO = ("hello", 180.0)
     PREPARE = ("prepare", 300.0)
     VISIT = ("visit", 60.0)
+    LAUNCH = ("launch", 60.0)
+    RELEASE = ("release", 60.0)
     TIME = ("time", 300.0)
+    TUNE = ("tune", 300.0)
+    BITS = ("bits", 300.0)
     NUMBERS = ("numbers", 300.0)
     MEMORY = ("memory", 300.0)
     FACTS = ("facts", 600.0)
@@ -34,10 +39,10 @@ class Op(enum.Enum):
 
 
 class Method(enum.Enum):
-    """How one sample is taken.
+    """How one sample is taken, between two events.
 
-    GRAPH: a CUDA graph of many calls over rotating inputs larger than the L2 cache, one replay a sample.
-    EVENTS: a pair of events around one call, the L2 cache flushed before it.
+    GRAPH: the calls were captured into a CUDA graph, which is replayed.
+    EVENTS: the host makes the calls, because they cannot be captured.
     """
 
     GRAPH = "graph"
@@ -51,7 +56,8 @@ class Plan:
     Attributes:
         method: graph or events.
         calls: calls of the kernel in one sample.
-        input_sets: sets of inputs that the calls rotate over.
+        input_sets: sets of inputs that the calls rotate over, together larger than the L2 cache; with a single one the
+            cache is flushed before each sample.
     """
 
     method: Method
@@ -61,13 +67,30 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """One question. `launches` samples are taken by a visit; a plan is followed where one is given."""
+    """One question. A visit takes `samples`; a plan is followed, and choices of the tuner are pinned, where given."""
 
     op: str
     case: Case | None = None
     plan: Plan | None = None
-    launches: int = 0
+    samples: int = 0
+    pins: tuple[Choice, ...] = ()
     seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """How a case will be sampled, and which configurations its autotuned kernels run in."""
+
+    plan: Plan
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compiled:
+    """What the compiler made of a case, and what tells whether the other side would run the very same."""
+
+    facts: tuple[KernelFacts, ...]
+    identity: CaseIdentity | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +100,21 @@ class Reply:
     failure: Failure | None = None
     last: bool = False
     value: Any = None
+
+
+class NurseryOp(enum.Enum):
+    """What a nursery does: fork a worker, or tell how one ended."""
+
+    FORK = "fork"
+    REAP = "reap"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nursed:
+    """A request to a nursery; `child` is the process to reap."""
+
+    op: NurseryOp
+    child: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,12 +144,14 @@ class Hello:
 
     Attributes:
         gpu: the GPU's name; None without one.
+        gpu_uuid: its identity, as NVML knows it; None without one.
         versions: of Python, torch and Triton.
         declared: the cases of the suites it could import.
         import_failures: the suite modules that it could not, with the cause.
     """
 
     gpu: str | None
+    gpu_uuid: str | None
     versions: dict[str, str]
     declared: tuple[DeclaredCase, ...]
     import_failures: dict[str, str]

@@ -1,31 +1,53 @@
-"""Time one case on a GPU: with a CUDA graph over cold rotating inputs, or with events and an L2 flush.
+"""Sample the duration of a case on the GPU.
 
-Why two: a pair of CUDA events is too coarse under about 30 us, and up to about 200 us the launch itself shows; a graph
-of many calls has neither (measured on an H200, 2026-11-20: 0.05 % against 0.9 % scatter for a 4.5 us kernel).
+A sample is the time between two CUDA events. What lies between them is captured into a CUDA graph wherever it can be,
+so that the host, which needs 10 to 300 microseconds for a Triton launch, has no part in it: on an H200 (2026-11-21) one
+process in fourteen timed a kernel of 24 microseconds as 160, because the GPU waited for its host between the events.
 """
 
 from __future__ import annotations
 
+import collections
+import functools
+import itertools
 import math
+import os
 import statistics
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
-from flopwatch.measure.inputs import input_bytes, make_inputs
+from flopwatch.measure.inputs import copy_inputs, input_bytes, make_inputs
 from flopwatch.measure.protocol import Method, Plan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flopwatch.model import Case
     from flopwatch.suite import Suite
 
-GRAPH_BELOW_SECONDS = 200e-6
-REPLAY_SECONDS = 300e-6
+#: A kernel shorter than this is sampled many at a time, over inputs that rotate through more than the L2 cache holds;
+#: a longer one alone, after the cache was flushed.
+MANY_BELOW_SECONDS = 200e-6
+#: Length of a sample of many calls. Also at least `RESOLUTION_STEPS` steps of the clock of events.
+SAMPLE_SECONDS = 300e-6
+RESOLUTION_STEPS = 500
 COLD_L2_FACTOR = 2
 MAX_INPUT_SETS = 256
+#: Input sets beyond what keeps the cache cold, because each lies elsewhere in memory: 16x14336x4096 over two sets came
+#: out 1.1 % apart from pair to pair, most other cases 0.1 % (H200, 2026-11-21). As many as fit a sample twice as long
+#: and an eighth of the free memory.
+SPREAD_INPUT_SETS = 16
 MAX_CALLS = 1024
-_WARM_UP_CALLS = 3
+_WARM_UP_SAMPLES = 3
+#: Calls after a process was woken that cost the host up to five times as much as the later ones (H200, 2026-11-21).
+_LAUNCH_WARM_UP = 4
+#: Flushes before a sample that could not be captured: about 0.5 ms on an H200, in which the host enqueues the rest.
+_UNCAPTURED_FLUSHES = 8
+#: Differences below this are float32 rounding of a reading, not a step of its clock.
+_ROUNDING_MS = 1e-6
 
 
 class PreparedCase:
@@ -36,73 +58,107 @@ class PreparedCase:
         case: the point of it.
         plan: how to sample; None chooses by the kernel's own duration.
 
-    Raises whatever the kernel raises. A kernel that cannot be captured into a graph is sampled with events; `plan`
-    says what was chosen.
+    Raises whatever the kernel raises. What cannot be captured into a graph (it synchronises, say) is sampled as the
+    host enqueues it; `plan` says what was chosen.
     """
 
     def __init__(self, suite: Suite, case: Case, plan: Plan | None = None) -> None:
         self._call = suite.call(case.provider)
         self._inputs = [make_inputs(suite, case, seed=0)]
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._call(*self._inputs[0])  # compiles and tunes
-        l2_bytes = torch.cuda.get_device_properties().L2_cache_size
-        self._flush = torch.empty(COLD_L2_FACTOR * l2_bytes, dtype=torch.int8, device="cuda")
-        self.plan = plan or self._choose(l2_bytes)
-        if self.plan.method is Method.GRAPH:
-            self._inputs += [make_inputs(suite, case, seed=seed) for seed in range(1, self.plan.input_sets)]
-            try:
-                self._graph = self._capture()
-                if plan is None:
-                    self._lengthen()
-            except RuntimeError:
-                self.plan = Plan(method=Method.EVENTS, calls=1, input_sets=1)
-        if self.plan.method is Method.EVENTS:
-            del self._inputs[1:]
-        self.sample(_WARM_UP_CALLS)
+        result = self._call(*self._inputs[0])  # compiles and tunes
+        self._cold_bytes = COLD_L2_FACTOR * torch.cuda.get_device_properties().L2_cache_size
+        self._flush = torch.empty(self._cold_bytes, dtype=torch.int8, device="cuda")
+        self._work: Callable[[], object] = self._uncaptured
+        self._keep: object = None
+        self.plan = plan or Plan(method=Method.GRAPH, calls=1, input_sets=1)
+        self._ready(self.plan)
+        if plan is None:
+            self._choose(input_bytes(self._inputs[0]) + input_bytes((result,)))
+        del result
+        self.sample(_WARM_UP_SAMPLES)
 
-    def sample(self, launches: int, *, warm_up: int = 0) -> tuple[float, ...]:
-        """Take `launches` samples after `warm_up` untimed ones.
+    def sample(self, samples: int, *, warm_up: int = 0) -> tuple[float, ...]:
+        """Take samples after `warm_up` untimed ones.
 
         Returns:
             Seconds per call of the kernel, one value a sample.
         """
+        flushes = _UNCAPTURED_FLUSHES if self.plan.method is Method.EVENTS else int(self.plan.input_sets == 1)
         events = []
-        for index in range(warm_up + launches):
+        for index in range(warm_up + samples):
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            if self._graph is None:
+            for _ in range(flushes):
                 self._flush.zero_()
             start.record()
-            if self._graph is None:
-                self._call(*self._inputs[0])
-            else:
-                self._graph.replay()
+            self._work()
             end.record()
             if index >= warm_up:
                 events.append((start, end))
         torch.cuda.synchronize()
         return tuple(start.elapsed_time(end) * 1e-3 / self.plan.calls for start, end in events)
 
-    def _choose(self, l2_bytes: int) -> Plan:
-        self.plan = Plan(method=Method.EVENTS, calls=1, input_sets=1)
-        seconds = statistics.median(self.sample(5, warm_up=2))
-        if seconds >= GRAPH_BELOW_SECONDS:
-            return self.plan
-        cold = math.ceil(COLD_L2_FACTOR * l2_bytes / max(input_bytes(self._inputs[0]), 1))
-        sets = min(max(cold, 2), MAX_INPUT_SETS)
-        return Plan(method=Method.GRAPH, calls=sets, input_sets=sets)
+    def launch(self, calls: int) -> tuple[float, ...]:
+        """Measure what one call costs the host, while the GPU's queue is not full.
 
-    def _lengthen(self) -> None:
-        """Capture as many rounds over the inputs as a replay of `REPLAY_SECONDS` takes.
+        Both sides of a pair run this on the same core: two cores of one machine differed by up to two times for a whole
+        process (16 virtual cores beside an H200, 2026-11-21).
 
-        Known only now: of a short kernel, events time the launch rather than the kernel.
+        Returns:
+            Seconds of the Python call, one value a call.
         """
-        seconds = statistics.median(self.sample(3, warm_up=2))
-        rounds = math.ceil(REPLAY_SECONDS / (seconds * self.plan.calls))
-        if rounds > 1:
-            self.plan = replace(self.plan, calls=min(rounds * self.plan.calls, MAX_CALLS))
-            self._graph = self._capture()
+        seconds = []
+        cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(cores)})
+        try:
+            for index in range(_LAUNCH_WARM_UP + calls):
+                inputs = self._inputs[index % len(self._inputs)]
+                start = time.perf_counter()
+                self._call(*inputs)
+                seconds.append(time.perf_counter() - start)
+        finally:
+            os.sched_setaffinity(0, cores)
+        torch.cuda.synchronize()
+        return tuple(seconds[_LAUNCH_WARM_UP:])
 
-    def _capture(self) -> torch.cuda.CUDAGraph:
+    def _choose(self, set_bytes: int) -> None:
+        """Choose how many calls over how many input sets make a sample, by the duration of one call."""
+        seconds = statistics.median(self.sample(5, warm_up=2))
+        if seconds >= MANY_BELOW_SECONDS:
+            return
+        cold = max(math.ceil(self._cold_bytes / max(set_bytes, 1)), 2)
+        length = max(SAMPLE_SECONDS, RESOLUTION_STEPS * event_resolution_s())
+        spread = min(int(2 * length / seconds), torch.cuda.mem_get_info()[0] // 8 // max(set_bytes, 1))
+        sets = min(max(cold, min(spread, SPREAD_INPUT_SETS)), MAX_INPUT_SETS)
+        for _ in range(2):  # the first estimate counts the start of the graph, 1 to 2 us, as the kernel's
+            rounds = math.ceil(length / (seconds * sets))
+            calls = min(rounds * sets, MAX_CALLS)
+            if calls <= self.plan.calls:
+                return
+            self._ready(replace(self.plan, calls=calls, input_sets=sets))
+            seconds = statistics.median(self.sample(3, warm_up=2))
+
+    def _ready(self, plan: Plan) -> None:
+        """Follow `plan`, but for what cannot be captured."""
+        self._inputs += [copy_inputs(self._inputs[0]) for _ in range(len(self._inputs), plan.input_sets)]
+        del self._inputs[plan.input_sets :]
+        self.plan = plan
+        self._work, self._keep = self._uncaptured, None
+        if plan.method is Method.GRAPH:
+            try:
+                self._work, self._keep = self._capture()
+            except torch.OutOfMemoryError:
+                raise  # not a matter of capturing
+            except RuntimeError:
+                self.plan = replace(plan, method=Method.EVENTS)
+
+    def _uncaptured(self) -> object:
+        """Make the calls of a sample; the last results live on, so that outputs rotate through memory as inputs do."""
+        results: collections.deque[object] = collections.deque(maxlen=len(self._inputs))
+        for index in range(self.plan.calls):
+            results.append(self._call(*self._inputs[index % len(self._inputs)]))
+        return results
+
+    def _capture(self) -> tuple[Callable[[], object], object]:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -111,6 +167,17 @@ class PreparedCase:
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            for index in range(self.plan.calls):
-                self._call(*self._inputs[index % len(self._inputs)])
-        return graph
+            results = self._uncaptured()
+        return graph.replay, (graph, results)
+
+
+@functools.cache
+def event_resolution_s() -> float:
+    """Measure the step of the clock behind CUDA events: the least difference among many short intervals, in seconds."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(257)]
+    for event in events:
+        event.record()
+    torch.cuda.synchronize()
+    readings_ms = sorted({before.elapsed_time(after) for before, after in itertools.pairwise(events)})
+    steps_ms = [after - before for before, after in itertools.pairwise(readings_ms)]
+    return min((step for step in steps_ms if step > _ROUNDING_MS), default=1.0) * 1e-3

@@ -1,231 +1,132 @@
-"""The gate's result in a terminal: the verdict in a sentence, what changed, then the tables."""
+"""The gate's result in a terminal: the verdict in a sentence, what changed and why, and how to repeat it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
-from rich.table import Table
-
+from flopwatch.errors import ExitCode
+from flopwatch.gate.times import LAUNCH_CONFIRM_ALPHA, TIME_CONFIRM_ALPHA
 from flopwatch.model import Mark
-from flopwatch.static.comparison import Severity
-from flopwatch.units import format_bytes, format_change, format_interval, format_seconds
+from flopwatch.report.compiled import print_compiled
+from flopwatch.report.explained import explanations
+from flopwatch.report.foreign import safe
+from flopwatch.report.headline import headline, slower_in_time, slower_to_launch
+from flopwatch.report.numbers import print_numbers
+from flopwatch.report.times import print_times
+from flopwatch.report.wording import count, grouped, several
+from flopwatch.stats import Design
+from flopwatch.units import format_seconds
+from flopwatch.waivers import WaiverState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator
 
     from rich.console import Console
 
     from flopwatch.gate import GateResult
-    from flopwatch.model import KernelFacts
-    from flopwatch.verdict import CaseVerdict, Side
 
-#: Notes beyond this many are counted, not listed; failures and warnings are always listed.
-MAX_CHANGES = 12
-_STYLES = {Mark.SLOWER: "red", Mark.BROKEN: "red", Mark.FASTER: "green", Mark.SAME: "", Mark.UNSURE: "yellow"}
-_SEVERITY_STYLES = {Severity.FAIL: "red", Severity.WARN: "yellow", Severity.NOTE: ""}
+#: Of so many runs that change nothing, one at most calls a case slower: by time, stage 1 times stage 2; by launches,
+#: stage 2 alone.
+RUNS_PER_FALSE_ALARM = round(1 / (Design().alpha * TIME_CONFIRM_ALPHA + LAUNCH_CONFIRM_ALPHA))
+EVIDENCE = "https://github.com/flopwatch/flopwatch/blob/main/docs/evidence.md"
+#: Cases that are explained one by one; the table names all of them.
+MAX_EXPLAINED = 8
+#: Notes of one run.
+MAX_NOTES = 12
+_STYLES = {ExitCode.OK: "bold green", ExitCode.REGRESSED: "bold red", ExitCode.USAGE: "bold red"}
+_WAIVER_STYLES = {WaiverState.EXPIRED: "red", WaiverState.EXCEEDED: "red", WaiverState.WAIVED: "yellow"}
 
 
-def print_gate(result: GateResult, console: Console) -> None:
-    """Print a gate's result."""
-    console.print(f"[bold]{escape(headline(result))}[/bold]")
-    console.print(escape(_provenance(result)), style="dim")
-    _print_facts(result, console)
-    _print_numbers(result, console)
+def print_gate(result: GateResult, console: Console, *, everything: bool = False) -> None:
+    """Print a gate's result.
+
+    Args:
+        result: what was found out.
+        console: where to.
+        everything: a row for each case and configuration; else only for those that need a look.
+    """
+    style = _STYLES.get(ExitCode(result.exit_code), "bold yellow")
+    console.print(safe(headline(result), style), soft_wrap=True)
+    if result.unfit:
+        console.print(safe(f"why: {result.unfit}", indent=2), soft_wrap=True)
+        console.print(
+            "  do:  flopwatch doctor tells when the machine is fit again; then run the gate again", soft_wrap=True
+        )
+    for line in provenance(result):
+        console.print(safe(line, "dim"), soft_wrap=True)
+    if result.gpu is not None:
+        print_times(result, console, everything=everything)
+    _print_explanations(result, console, everything=everything)
+    console.print()
+    for use in result.waivers:
+        console.print(safe(f"waiver: {use.text}", _WAIVER_STYLES.get(use.state, "dim")), soft_wrap=True)
+    print_numbers(result, console, everything=everything)
+    print_compiled(result, console, everything=everything)
+    _print_notes(result, console, everything=everything)
     if result.gpu is None:
         console.print(
-            "Not measured: time and memory, and numbers at full size. That needs a GPU; this machine has none."
+            "Not measured: time and memory, and numbers at full size. That needs a GPU; this machine has none.",
+            soft_wrap=True,
         )
-    else:
-        _print_times(result, console)
-    for reason, cases in _grouped((verdict.reason, verdict.case.id) for verdict in result.verdicts if verdict.reason):
-        console.print(f"{escape(_several(cases))}: {escape(reason)}", soft_wrap=True)
-    for line in reproduce(result):
-        console.print(f"Reproduce: [cyan]{escape(line)}[/cyan]", soft_wrap=True)
 
 
-def headline(result: GateResult) -> str:
-    """Say the verdict in one sentence."""
-    marks = Counter(verdict.mark for verdict in result.verdicts if verdict.mark)
-    broken_code = sum(change.severity is Severity.FAIL for change in result.fact_changes)
-    skipped = sum(not verdict.compared and verdict.mark is None for verdict in result.verdicts)
-    wrong = sum(verdict.compared and verdict.mark is None and bool(verdict.reason) for verdict in result.verdicts)
-    rest = (f"; {_count(skipped, 'case')} not compared" if skipped else "") + (
-        f"; {_count(wrong, 'case')} wrong on both sides" if wrong else ""
-    )
-    parts = []
-    if marks[Mark.BROKEN]:
-        parts.append(f"{_count(marks[Mark.BROKEN], 'case')} broken")
-    if broken_code:
-        parts.append(f"{_count(broken_code, 'kernel configuration')} no longer compiled")
-    if marks[Mark.SLOWER]:
-        worst = max((v for v in result.verdicts if v.mark is Mark.SLOWER and v.effect), key=_log_ratio)
-        change = format_change(_log_ratio(worst))
-        parts.append(f"{_count(marks[Mark.SLOWER], 'case')} slower (worst: {worst.case.id}, {change})")
-    if parts:
-        return f"Regressed: {'; '.join(parts)}{rest}."
-    if skipped == len(result.verdicts):
-        return "Undecided: no case could be compared."
-    if result.newly_uncovered:
-        return (
-            f"Undecided: {_count(len(result.newly_uncovered), 'case')} could be compiled on base and not on head{rest}."
-        )
-    if marks[Mark.UNSURE]:
-        return (
-            f"Undecided: {_count(marks[Mark.UNSURE], 'case')} unsure, {marks[Mark.SAME]} the same, none slower{rest}."
-        )
-    if result.gpu is None:
-        warnings = sum(change.severity is Severity.WARN for change in result.fact_changes)
-        warned = _count(warnings, "static warning") if warnings else "no static warning"
-        return f"Nothing broke; {warned}{rest}."
-    return f"Nothing got slower: {marks[Mark.SAME]} the same, {marks[Mark.FASTER]} faster{rest}."
-
-
-def reproduce(result: GateResult) -> list[str]:
-    """Return the command lines that repeat what went wrong, one a case."""
-    head = "" if result.head == "working tree" else f" {result.head[:12]}"
-    bad = [verdict.case.id for verdict in result.verdicts if verdict.mark in (Mark.SLOWER, Mark.BROKEN, Mark.UNSURE)]
-    return [f"flopwatch gate {result.base[:12]}{head} -k '{case}'" for case in bad]
-
-
-def _provenance(result: GateResult) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
-    where = f"measured on {result.gpu}" if result.gpu else "no GPU"
+def provenance(result: GateResult) -> Iterator[str]:
+    """Yield what was compared with what, on which machine, for how long, and how far it is to be believed."""
     head = result.head if result.head == "working tree" else result.head[:12]
-    return f"{result.base[:12]} -> {head}; compiled for {result.device}; {where}; {versions}"
+    parts = [f"{result.base[:12]} -> {head}", result.gpu or "no GPU"]
+    known = result.versions
+    if result.machine is not None:
+        known = result.machine.versions
+        if result.machine.gpu is not None and result.machine.gpu.driver:
+            parts[1] += f", driver {result.machine.gpu.driver}"
+    parts.append(", ".join(f"{name} {version}" for name, version in known.items()))
+    if not result.pairs:
+        parts.append(format_seconds(result.seconds))
+    yield "; ".join(parts)
+    if result.pairs:
+        stages = Counter(pair.stage for pair in result.pairs)
+        told = f" ({', '.join(f'{number} to {stage}' for stage, number in stages.items())})" if len(stages) > 1 else ""
+        measured = format_seconds(sum(pair.seconds for pair in result.pairs))
+        promise = (
+            ""
+            if result.unfit or result.interrupted
+            else (f"; a false alarm in at most 1 of {RUNS_PER_FALSE_ALARM} runs: {EVIDENCE}")
+        )
+        yield (
+            f"{count(len(result.pairs), 'pair')} of processes{told}, {measured} of measuring,"
+            f" {format_seconds(result.seconds)} in all{promise}"
+        )
 
 
-def _print_facts(result: GateResult, console: Console) -> None:
-    table = Table(title=f"What the compiler made of head's kernels for {result.device}", title_justify="left")
-    table.add_column("kernel, dtype and configuration")
-    for column in ("registers", "spills", "shared", "occupancy"):
-        table.add_column(column, justify="right", no_wrap=True)
-    shown = [fact for fact in result.facts if fact.chosen or fact.spill_bytes]
-    rows = {(_kernel_cell(fact), *_fact_cells(fact)) for fact in shown}
-    for row in sorted(rows):
-        table.add_row(*row)
-    console.print(table)
-    failed = sum(fact.failure is not None for fact in result.facts)
-    console.print(
-        f"{_count(len(result.facts), 'configuration')} compiled; shown are those that are chosen or spill"
-        + (f"; {failed} do not fit the device." if failed else "."),
-        style="dim",
-    )
-    _print_fact_changes(result, console)
-
-
-def _print_fact_changes(result: GateResult, console: Console) -> None:
-    """Print what differs from base: new kernels in a line each, then the worst first, then how many more there are."""
-    known = {fact.kernel for fact in result.base_facts}
-    for kernel in sorted({fact.kernel for fact in result.facts} - known):
-        number = sum(fact.kernel == kernel for fact in result.facts)
-        console.print(f"new: {escape(kernel)}, {_count(number, 'configuration')}")
-    order = [Severity.FAIL, Severity.WARN, Severity.NOTE]
-    changes = [
-        change for change in result.fact_changes if change.kernel in known or change.severity is not Severity.NOTE
-    ]
-    changes.sort(key=lambda change: order.index(change.severity))
-    serious = sum(change.severity is not Severity.NOTE for change in changes)
-    for change in changes[: max(serious, MAX_CHANGES)]:
+def _print_explanations(result: GateResult, console: Console, *, everything: bool) -> None:
+    told = list(explanations(result))
+    room = len(told) if everything else MAX_EXPLAINED
+    if told:
+        console.print()
+    for head, lines in told[:room]:
+        console.print(safe(head, "bold"), soft_wrap=True)
+        for line in lines:
+            console.print(safe(line, indent=2), soft_wrap=True)
+    if told[room:]:
+        console.print(f"and {len(told[room:])} more to explain; --all does.")
+    if slower_in_time(result) or slower_to_launch(result):
         console.print(
-            f"{change.severity.value}: {escape(change.text)}", style=_SEVERITY_STYLES[change.severity], soft_wrap=True
+            "On purpose? flopwatch waive CASE --reason TEXT --until DATE --limit PERCENT", style="dim", soft_wrap=True
         )
-    if len(changes) > max(serious, MAX_CHANGES):
-        console.print(f"and {len(changes) - max(serious, MAX_CHANGES)} more notes; --json has all.")
-    if not result.fact_changes:
-        console.print("No static fact differs from base.")
-    missing = ((f"not compiled on {entry.side}: {entry.cause}", entry.case.id) for entry in result.uncovered)
-    for cause, cases in _grouped(missing):
-        console.print(f"{escape(_several(cases))}: {escape(cause)}", style="yellow", soft_wrap=True)
 
 
-def _kernel_cell(fact: KernelFacts) -> str:
-    """Name the kernel, the dtype that tells its variants apart (its first pointer's), and what is switched on."""
-    dtype = fact.variant.split(",")[0].split(":")[0].lstrip("*")
-    configuration = " ".join(item for item in fact.config.split(",") if not item.endswith("=False"))
-    return f"{escape(fact.kernel)} {escape(dtype)}\n[dim]{escape(configuration)}[/dim]"
-
-
-def _fact_cells(fact: KernelFacts) -> tuple[str, ...]:
-    if fact.failure is not None:
-        return (escape(fact.failure.kind), "", "", "")
-    spills = fact.spill_bytes or 0
-    return (
-        str(fact.registers),
-        f"[yellow]{format_bytes(spills)}[/yellow]" if spills else "0",
-        format_bytes(fact.shared_bytes or 0),
-        f"{(fact.occupancy or 0) * 100:.0f} %",
-    )
-
-
-def _print_numbers(result: GateResult, console: Console) -> None:
-    how = "on the GPU" if result.gpu else "through Triton's interpreter, at small sizes"
-    table = Table(title=f"Largest difference from float64, {how}", title_justify="left")
-    table.add_column("case")
-    for column in ("base", "head", "head, in eps", "verdict"):
-        table.add_column(column, justify="right")
-    for verdict in result.verdicts:
-        broken = verdict.mark is Mark.BROKEN
-        table.add_row(
-            escape(verdict.case.id),
-            _difference(verdict.base),
-            _difference(verdict.head),
-            _in_eps(verdict.head),
-            "[red]broken[/red]" if broken else "",
-        )
-    console.print(table)
-
-
-def _difference(side: Side) -> str:
-    if side.failure is not None:
-        return escape(side.failure.kind)
-    if side.numbers is None or side.numbers.max_diff is None:
-        return "not finite"
-    return f"{side.numbers.max_diff:.3g}"
-
-
-def _in_eps(side: Side) -> str:
-    value = side.numbers.max_diff_eps if side.numbers else None
-    return "" if value is None else f"{value:.2f}"
-
-
-def _print_times(result: GateResult, console: Console) -> None:
-    table = Table(title="Time per call, base and head in turns", title_justify="left")
-    table.add_column("case")
-    for column in ("base", "head", "change", "interval", "verdict"):
-        table.add_column(column, justify="right")
-    order = [Mark.BROKEN, Mark.SLOWER, Mark.UNSURE, Mark.FASTER, Mark.SAME, None]
-    for verdict in sorted(result.verdicts, key=lambda verdict: order.index(verdict.mark)):
-        style = _STYLES[verdict.mark] if verdict.mark else "dim"
-        table.add_row(*_time_cells(verdict), verdict.mark.value if verdict.mark else "not compared", style=style)
-    console.print(table)
-
-
-def _time_cells(verdict: CaseVerdict) -> tuple[str, ...]:
-    effect = verdict.effect
-    base, head = (format_seconds(side.seconds) if side.seconds else "" for side in (verdict.base, verdict.head))
-    if effect is None:
-        return (escape(verdict.case.id), base, head, "", "")
-    interval = format_interval(effect.lower, effect.upper)
-    return (escape(verdict.case.id), base, head, format_change(effect.log_ratio), interval)
-
-
-def _grouped(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    """Collect the second values under equal first ones, in order."""
-    groups: dict[str, list[str]] = {}
-    for key, value in pairs:
-        groups.setdefault(key, []).append(value)
-    return list(groups.items())
-
-
-def _several(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def _log_ratio(verdict: CaseVerdict) -> float:
-    return verdict.effect.log_ratio if verdict.effect else 0.0
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+def _print_notes(result: GateResult, console: Console, *, everything: bool) -> None:
+    """Print what is worth knowing and accuses nobody, once for all the cases that it is about."""
+    # The reasons of the others are told where they are explained.
+    quiet = [verdict for verdict in result.verdicts if verdict.mark in (None, Mark.SAME, Mark.FASTER)]
+    about = [(verdict.reason, verdict.case.id) for verdict in quiet if verdict.reason]
+    explained = [verdict.case for verdict in (*slower_in_time(result), *slower_to_launch(result))]
+    told = [verdict for verdict in result.verdicts if verdict.case not in explained]
+    about += [(note, verdict.case.id) for verdict in told for note in verdict.notes]
+    notes = [f"{several(cases)}: {text}" for text, cases in grouped(about)] + list(result.notes)
+    room = len(notes) if everything else MAX_NOTES
+    for note in notes[:room]:
+        console.print(safe(f"note: {note}"), soft_wrap=True)
+    if notes[room:]:
+        console.print(f"and {count(len(notes[room:]), 'more note')}; --all shows them.")

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,8 +25,8 @@ def _no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 
-def gate(toy: ToyRepository, **options: str) -> GateResult:
-    return run_gate(GateOptions(**options), toy.root, progress=lambda _: None)
+def gate(toy: ToyRepository, **options: Any) -> GateResult:  # noqa: ANN401 - those of GateOptions
+    return run_gate(GateOptions(**options), toy.root)
 
 
 def marks(result: GateResult) -> set[Mark | None]:
@@ -174,11 +174,23 @@ def test_on_a_gpu_clean_code_is_not_accused_and_a_planted_slowdown_is(toy: ToyRe
         toy.suite.read_text(encoding="utf-8").replace('["1000000"]', '["1000000", "100000000"]'), encoding="utf-8"
     )
     toy.commit("larger")
-    clean = gate(toy, base="HEAD", head="HEAD")
+    toy.edit("    out = torch.empty_like(x)", "    out = torch.empty_like(x, requires_grad=False)")
+    clean = gate(toy, base="HEAD")
+    assert clean.unfit == ""
     assert marks(clean) <= {Mark.SAME, Mark.UNSURE}
+    assert all(len(verdict.base.bits) == 3 and verdict.base.bits == verdict.head.bits for verdict in clean.verdicts)
+    assert all(log.log_ratios for log in clean.pairs)
     toy.edit(
         "    scale_kernel[grid]", "    scale_kernel[grid](x, out, x.numel(), 2.0, BLOCK=256)\n    scale_kernel[grid]"
     )
     slower = gate(toy, base="HEAD")
     assert marks(slower) == {Mark.SLOWER}
     assert slower.exit_code == 1
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_same_code_is_not_measured(toy: ToyRepository) -> None:
+    toy.edit("@triton.jit", "# a comment moves every line\n\n@triton.jit")
+    result = gate(toy)
+    assert (marks(result), result.pairs, result.exit_code) == ({Mark.SAME}, (), 0)
+    assert all(verdict.identical for verdict in result.verdicts)

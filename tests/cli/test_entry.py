@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,13 +57,6 @@ def test_verbose_shows_the_traceback_and_keeps_the_exit_code(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
-    capsys: pytest.CaptureFixture[str], toy: ToyRepository
-) -> None:
-    assert main(["gate", "-C", str(toy.root), "--json", "/nonexistent/gate.json"]) == ExitCode.USAGE
-    assert "/nonexistent/gate.json: No such file or directory" in capsys.readouterr().err
-
-
 def test_a_setting_that_is_no_table_is_told_so(capsys: pytest.CaptureFixture[str], toy: ToyRepository) -> None:
     (toy.root / "pyproject.toml").write_text("[tool]\nflopwatch = 3\n", encoding="utf-8")
     assert main(["gate", "-C", str(toy.root)]) == ExitCode.USAGE
@@ -74,3 +69,26 @@ def test_a_bug_is_not_reported_as_a_regression(
     monkeypatch.setattr("flopwatch.gate.run_gate", lambda *_arguments, **_options: 1 / 0)
     assert main(["gate", "-C", str(toy.root)]) == ExitCode.UNDECIDED
     assert "internal error: ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_told_so(
+    capsys: pytest.CaptureFixture[str], toy: ToyRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("flopwatch.gate.run_gate", full)
+    assert main(["gate", "-C", str(toy.root)]) == ExitCode.USAGE
+    assert capsys.readouterr().err.endswith("flopwatch: No space left on device\n")
+
+
+@pytest.mark.parametrize("verb", ["doctor", "gate", "waive"])
+def test_every_verb_has_a_page_that_ends_in_examples_and_exit_codes(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([verb, "--help"])
+    assert caught.value.code == 0
+    printed = capsys.readouterr().out
+    assert "-C DIR" in printed
+    assert printed.index(f"examples:\n  flopwatch {verb}") < printed.index("exit codes:")

@@ -1,0 +1,40 @@
+"""``flopwatch doctor``: what stands in the way of measuring here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flopwatch.cli.json_option import add_json, claim_json, show
+from flopwatch.cli.verb import add_verb
+
+if TYPE_CHECKING:
+    import argparse
+
+    from flopwatch.cli.verb import Verbs
+
+
+def add_doctor(verbs: Verbs) -> None:
+    """Add the verb to the command line."""
+    doctor = add_verb(
+        verbs,
+        "doctor",
+        _run,
+        summary="look at the machine, the toolchain and the repository",
+        description="Say what flopwatch can do on this machine and in this repository, and what stands in its way.",
+        examples=("flopwatch doctor", "flopwatch doctor --json doctor.json"),
+    )
+    add_json(doctor)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    # Imported here so that --help answers at once.
+    from rich.console import Console  # noqa: PLC0415 - as above
+
+    from flopwatch.doctor import examine  # noqa: PLC0415 - as above
+    from flopwatch.report.doctor import print_doctor  # noqa: PLC0415 - as above
+
+    claim_json(arguments.json)
+    with Console(stderr=True).status("looking"):
+        report = examine(arguments.repository)
+    show(report, arguments.json, lambda: print_doctor(report, Console()))
+    return report.exit_code

@@ -1,0 +1,143 @@
+"""``flopwatch gate``: compare two commits."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flopwatch.cli.json_option import add_json, claim_json, show
+from flopwatch.cli.verb import add_verb
+from flopwatch.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from flopwatch.cli.verb import Verbs
+    from flopwatch.model import Choice
+
+#: Columns of a report that goes to no terminal, such as a log: a row of the table of times needs about 130.
+LOG_COLUMNS = 140
+
+
+def add_gate(verbs: Verbs) -> None:
+    """Add the verb to the command line."""
+    gate = add_verb(
+        verbs,
+        "gate",
+        _run,
+        summary="compare two commits: static facts, numbers and, on a GPU, time in pairs",
+        description="Compare HEAD with BASE: what the compiler makes of every kernel, how far every result is from\n"
+        "float64, and, where there is a GPU, how long every case takes, both sides taking turns.",
+        examples=(
+            "flopwatch gate",
+            "flopwatch gate HEAD~1 HEAD -k Matmul --json gate.json",
+            "flopwatch gate --budget 300",
+        ),
+    )
+    gate.add_argument("base", nargs="?", metavar="BASE", help="commit to compare with (the merge base with main)")
+    gate.add_argument("head", nargs="?", metavar="HEAD", help="commit on trial (the working tree)")
+    gate.add_argument("-k", dest="select", default="", metavar="TEXT", help="only cases whose name has TEXT in it")
+    gate.add_argument("--device", help="GPU to compile the static facts for, such as a100, h100, h200, b200")
+    gate.add_argument(
+        "--budget",
+        type=_seconds,
+        metavar="SECONDS",
+        help="time for the pairs of a run that flags nothing; prints what slowdown it finds before it starts",
+    )
+    gate.add_argument(
+        "--pin",
+        type=Path,
+        metavar="FILE",
+        help="run autotuned kernels, on both sides, as head ran in this result of --json",
+    )
+    gate.add_argument(
+        "--all", action="store_true", help="show every case and configuration, not only what needs a look"
+    )
+    add_json(gate)
+    gate.add_argument("--exit-zero", action="store_true", help="exit 0 whatever the verdicts; errors keep their code")
+
+
+def read_pins(path: Path) -> dict[str, tuple[Choice, ...]]:
+    """Return the configurations in which head ran each case, by its name.
+
+    Raises:
+        UsageError: the file is not the result of a gate, or has no such configurations.
+    """
+    import msgspec  # noqa: PLC0415 - so that --help answers at once
+
+    from flopwatch.gate import GateResult  # noqa: PLC0415 - as above
+    from flopwatch.model import from_json  # noqa: PLC0415 - as above
+
+    todo = "name a file that flopwatch gate --json wrote on a machine with a GPU"
+    try:
+        result = from_json(path.read_bytes(), GateResult)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read", why=str(error.strerror or error), todo=todo) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not the result of a gate", why=str(error), todo=todo) from None
+    pins = {verdict.case.id: verdict.head.choices for verdict in result.verdicts if verdict.head.choices}
+    if not pins:
+        raise UsageError(f"{path} pins nothing", why="no case of it ran an autotuned kernel on a GPU", todo=todo)
+    return pins
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    # Imported here so that --help answers at once.
+    from rich.console import Console  # noqa: PLC0415 - as above
+
+    from flopwatch import git  # noqa: PLC0415 - as above
+    from flopwatch.cli.progress import Progress  # noqa: PLC0415 - as above
+    from flopwatch.gate import GateOptions, run_gate  # noqa: PLC0415 - as above
+    from flopwatch.report.terminal import print_gate  # noqa: PLC0415 - as above
+
+    root = git.repository_root(arguments.repository)
+    options = GateOptions(
+        base=arguments.base,
+        head=arguments.head,
+        select=arguments.select,
+        device=arguments.device,
+        budget_s=arguments.budget,
+        pins=read_pins(arguments.pin) if arguments.pin else None,
+    )
+    try:
+        claim_json(arguments.json)
+    except OSError as error:
+        raise _not_written(arguments.json, error, "name a file in a folder that exists and can be written") from error
+    with Progress(Console(stderr=True)) as progress:
+        result = run_gate(options, root, observer=progress)
+    try:
+        show(result, arguments.json, lambda: print_gate(result, _console(), everything=arguments.all))
+    except OSError as error:
+        raise _not_written(
+            arguments.json, error, "what was found out is printed above; make room, and run it again"
+        ) from error
+    code = ExitCode(result.exit_code)
+    return 0 if arguments.exit_zero and code in (ExitCode.REGRESSED, ExitCode.UNDECIDED) else code
+
+
+def _not_written(path: Path | None, error: OSError, todo: str) -> UsageError:
+    return UsageError(f"{path or 'the report'} cannot be written", why=str(error.strerror or error), todo=todo)
+
+
+def _console() -> Console:
+    """Return where the report goes; a log is given room for its tables."""
+    from rich.console import Console  # noqa: PLC0415 - so that --help answers at once
+
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=LOG_COLUMNS)
+    return console
+
+
+def _seconds(text: str) -> float:
+    """Read a positive number of seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds

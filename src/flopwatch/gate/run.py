@@ -1,0 +1,154 @@
+"""The steps of a gate, in order; each is a function of what those before it found out."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flopwatch import git
+from flopwatch.checkout import checkout
+from flopwatch.config import load_config
+from flopwatch.gate.numbers import check_on_gpu, check_small
+from flopwatch.gate.result import CaseVerdict, GateResult
+from flopwatch.gate.sides import Sides
+from flopwatch.gate.static import StaticFindings, find_static
+from flopwatch.gate.times import Observer, Times, design_for, measure_times
+from flopwatch.measure import fitness
+from flopwatch.measure.machine import Machine, read_machine
+from flopwatch.measure.nvml import Watch
+from flopwatch.model import Choice
+from flopwatch.static.comparison import compare_facts
+from flopwatch.static.devices import find_device
+from flopwatch.waivers import Timed, WaiverUse, apply_waivers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from flopwatch.config import Config
+    from flopwatch.measure.protocol import Hello
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateOptions:
+    """What the user asked for; None chooses.
+
+    Attributes:
+        base: commit to compare with.
+        head: commit on trial.
+        select: only cases whose name has this in it.
+        device: the GPU to compile for.
+        budget_s: seconds that the pairs of a clean run may take.
+        pins: the configurations that autotuned kernels must run in, by the case's name.
+        today: the day on which waivers are judged.
+    """
+
+    base: str | None = None
+    head: str | None = None
+    select: str = ""
+    device: str | None = None
+    budget_s: float | None = None
+    pins: dict[str, tuple[Choice, ...]] | None = None
+    today: dt.date | None = None
+
+
+def run_gate(
+    options: GateOptions, root: Path, *, observer: Observer | None = None, toss: Callable[[], bool] | None = None
+) -> GateResult:
+    """Compare head with base.
+
+    Args:
+        options: what to compare.
+        root: the repository.
+        observer: is told how far the run is.
+        toss: a fair coin for each pair: whether head is slot 1. The operating system's by default.
+
+    Raises:
+        FlopwatchError: nothing could be compared.
+    """
+    start = time.monotonic()
+    observer = observer or Observer()
+    config = load_config(root)
+    device = find_device(options.device or config.device).key
+    base = git.resolve(options.base or git.default_base(config.main, options.head, cwd=root), cwd=root)
+    head = git.resolve(options.head, cwd=root) if options.head else None
+    with contextlib.ExitStack() as stack:
+        observer.step(f"checking out {base[:8]}" + (f" and {head[:8]}" if head else ""))
+        sides = stack.enter_context(
+            Sides(
+                config,
+                device=device,
+                base_tree=stack.enter_context(checkout(base, config, root=root)),
+                head_tree=stack.enter_context(checkout(head, config, root=root)),
+            )
+        )
+        sides.start_nurseries()
+        observer.step(f"compiling for {device}")
+        found = find_static(sides, options.select)
+        if found.hello.gpu_uuid is None:
+            observer.step("checking numbers through the interpreter")
+            everything = len(found.identical) == len(found.declared)
+            times = Times(verdicts=check_small(sides, found.declared, both=not everything))
+            machine = None
+        else:
+            times, machine = _on_gpu(sides, found, options, observer, toss or (lambda: bool(secrets.randbits(1))))
+    today = options.today or dt.datetime.now(tz=dt.UTC).date()
+    return GateResult(
+        base=base,
+        head=head or "working tree",
+        gpu=found.hello.gpu,
+        device=device,
+        versions=found.hello.versions,
+        machine=machine,
+        facts=found.head.facts,
+        base_facts=found.base.facts,
+        fact_changes=compare_facts(found.base.facts, found.head.facts),
+        verdicts=times.verdicts,
+        uncovered=found.base.uncovered + found.head.uncovered,
+        suite=times.suite,
+        pairs=times.pairs,
+        waivers=_waived(config, times.verdicts, found.hello, today),
+        unfit=times.unfit,
+        interrupted=times.interrupted,
+        seconds=time.monotonic() - start,
+        notes=(*sides.notes, *times.notes),
+    )
+
+
+def _on_gpu(
+    sides: Sides, found: StaticFindings, options: GateOptions, observer: Observer, toss: Callable[[], bool]
+) -> tuple[Times, Machine]:
+    assert found.hello.gpu_uuid is not None  # noqa: S101 - asked by the caller
+    pins = {entry.case: (options.pins or {}).get(entry.case.id, ()) for entry in found.declared}
+    running = [entry.case for entry in found.declared if entry.case not in found.identical]
+    design, promise = design_for(sides, running, options.budget_s)
+    with Watch(found.hello.gpu_uuid) as watch:
+        machine = read_machine(watch.gpu(), found.hello.versions)
+        if running:
+            fitness.require(fitness.before(watch.gpu(), watch.snapshot()))
+        if promise:
+            observer.step(promise)
+        observer.step("checking numbers on the GPU")
+        verdicts = check_on_gpu(sides, found.declared, found.identical, pins)
+        return measure_times(sides, verdicts, watch=watch, observer=observer, toss=toss, design=design), machine
+
+
+def _waived(config: Config, verdicts: Sequence[CaseVerdict], hello: Hello, today: dt.date) -> tuple[WaiverUse, ...]:
+    """Hold the verdicts on time against the waivers; without a GPU there are none."""
+    timed = [
+        Timed(
+            case_id=verdict.case.id,
+            mark=result.mark,
+            log_ratio=result.estimate or 0.0,
+            lower=-float("inf") if result.lower is None else result.lower,
+        )
+        for verdict in verdicts
+        for result in (verdict.time, verdict.launch)
+        if result is not None
+    ]
+    declared = [entry.case.id for entry in hello.declared if entry.own]
+    return apply_waivers(config.waivers, timed, declared=declared, today=today)

@@ -1,0 +1,410 @@
+"""The third step: time, in pairs of processes that take turns on the GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import secrets
+import statistics
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flopwatch.errors import UsageError
+from flopwatch.gate.result import CaseVerdict, PairLog
+from flopwatch.gate.sides import Arm, Sides
+from flopwatch.measure import fitness
+from flopwatch.measure.client import CaseFailed, Mode, Worker
+from flopwatch.measure.machine import Snapshot
+from flopwatch.measure.nvml import Watch
+from flopwatch.measure.pair import PairSample, sample_pair
+from flopwatch.measure.protocol import Method, Plan
+from flopwatch.model import Case, Choice, Failure, Mark
+from flopwatch.stats import Decision, Design, Prior, SeriesResult, decide, interval
+from flopwatch.stats import plan as plan_pairs
+from flopwatch.verdict import margin_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+#: Of the chance of a false alarm, 0.1 % a run, a fifth is for the cost of launches, the rest for time: 5 % of 1.6 %.
+#: The fifth is spent on the second stage alone: forks of one parent share its address space and its hash seed, which
+#: belong to the arm and which no coin turns over. The first stage may flag as it likes; the second starts anew.
+TIME_CONFIRM_ALPHA = 0.016
+LAUNCH_ALPHA = 0.05
+LAUNCH_CONFIRM_ALPHA = 0.0002
+#: What is believed of the error of a pair's launch cost: 3 to 9 % on one core of the host of an H200 (2026-11-21).
+LAUNCH_PRIOR = Prior(degrees=8, deviation=0.05)
+#: Cases that are identical on both sides and measured nevertheless: an alarm about one tells of the machine.
+SENTINELS = 3
+#: A case that failed in so many pairs is not measured further.
+MAX_FAILURES = 2
+#: Seconds of a pair: to start it, and for each case. An H200 needed 13 s for 66 cases (2026-11-21).
+START_S = 1.5
+CASE_S = 0.2
+
+
+class Observer:
+    """Is told how far the run is; does nothing with it."""
+
+    def step(self, line: str) -> None:
+        """Hear what is done next."""
+
+    def pairs(self, done: int, planned: int) -> None:
+        """Hear how many pairs are done of those that this stage needs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Times:
+    """What measuring said.
+
+    Attributes:
+        verdicts: with time and launch cost added.
+        suite: the median case.
+        pairs: all that were measured.
+        snapshots: of the machine, after each pair.
+        unfit: why none of it can be trusted.
+        interrupted: the run was stopped.
+        notes: what else is worth knowing.
+    """
+
+    verdicts: tuple[CaseVerdict, ...]
+    suite: SeriesResult | None = None
+    pairs: tuple[PairLog, ...] = ()
+    unfit: str = ""
+    interrupted: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class _Pairs:
+    """Measures pairs, and keeps what was measured."""
+
+    sides: Sides
+    verdicts: dict[Case, CaseVerdict]
+    watch: Watch
+    observer: Observer
+    toss: Callable[[], bool]
+    stage: str = "screen"
+    anew: bool = False
+    plans: dict[Case, Plan] = field(default_factory=dict)
+    logs: list[PairLog] = field(default_factory=list)
+    seconds: dict[tuple[Case, Arm], list[float]] = field(default_factory=lambda: defaultdict(list))
+    launch_seconds: dict[tuple[Case, Arm], list[float]] = field(default_factory=lambda: defaultdict(list))
+    failures: dict[Case, list[tuple[Arm | None, Failure]]] = field(default_factory=lambda: defaultdict(list))
+    snapshots: list[Snapshot] = field(default_factory=list)
+    processes: set[int] = field(default_factory=set)
+    invalid: int = 0
+
+    def measure(self, cases: Sequence[Case], pairs: int) -> list[PairLog]:
+        """Measure fresh pairs of these cases."""
+        found = []
+        for number in range(pairs):
+            self.observer.pairs(number, pairs)
+            found.append(self._pair(cases))
+            self.logs.append(found[-1])
+            self.snapshots.append(self.watch.snapshot())
+        self.observer.pairs(pairs, pairs)
+        return found
+
+    def _pair(self, cases: Sequence[Case]) -> PairLog:
+        start = time.monotonic()
+        head_slot = int(self.toss())
+        arms = (Arm.BASE, Arm.HEAD) if head_slot else (Arm.HEAD, Arm.BASE)
+        log = PairLog(
+            stage=self.stage, head_slot=head_slot, seconds=0.0, log_ratios={}, launch_log_ratios={}, faults={}
+        )
+        with contextlib.ExitStack() as stack:
+            slots = tuple(stack.enter_context(self.sides.worker(Mode.GPU, arm, anew=self.anew)) for arm in arms)
+            for case in secrets.SystemRandom().sample(list(cases), len(cases)):
+                if len(self.failures[case]) >= MAX_FAILURES:
+                    log.faults[case.id] = "failed too often before"
+                    continue
+                choices = {Arm.BASE: self.verdicts[case].base.choices, Arm.HEAD: self.verdicts[case].head.choices}
+                try:
+                    sample = sample_pair(
+                        (slots[0], slots[1]),
+                        case,
+                        plan=self.plans.get(case),
+                        pins=(choices[arms[0]], choices[arms[1]]),
+                        meter=self.watch,
+                    )
+                except CaseFailed as error:
+                    log.faults[case.id] = str(error)
+                    failed = slots.index(error.worker) if error.worker in slots else 0
+                    alone = self._runs_alone(slots[1 - failed], case, choices[arms[1 - failed]])
+                    self.failures[case].append((arms[failed] if alone else None, error.failure))
+                    continue
+                self._keep(sample, arms, log)
+                self.processes |= {worker.pid for worker in slots if worker.pid is not None}
+        return replace(log, seconds=time.monotonic() - start)
+
+    def _runs_alone(self, worker: Worker, case: Case, pins: Sequence[Choice]) -> bool:
+        """Tell whether a slot runs what the other one failed at."""
+        try:
+            worker.prepare(case, self.plans.get(case), pins)
+            worker.visit(case, 1)
+        except CaseFailed:
+            return False
+        return True
+
+    def _keep(self, sample: PairSample, arms: tuple[Arm, Arm], log: PairLog) -> None:
+        self.plans[sample.case] = sample.plan
+        if sample.fault:
+            self.invalid += 1
+            log.faults[sample.case.id] = sample.fault
+            return
+        sign = 1 if arms[1] is Arm.HEAD else -1
+        log.log_ratios[sample.case.id] = sign * sample.log_ratio
+        for slot, arm in enumerate(arms):
+            self.seconds[sample.case, arm].append(_median(sample.seconds[slot]))
+        if sample.launch_log_ratio is not None:
+            log.launch_log_ratios[sample.case.id] = sign * sample.launch_log_ratio
+            for slot, arm in enumerate(arms):
+                self.launch_seconds[sample.case, arm].append(_median(sample.launch_seconds[slot]))
+
+
+def measure_times(
+    sides: Sides,
+    verdicts: Sequence[CaseVerdict],
+    *,
+    watch: Watch,
+    observer: Observer,
+    toss: Callable[[], bool],
+    design: Design,
+) -> Times:
+    """Measure every case that both sides run and that is not identical, with a few sentinels that are."""
+    by_case = {verdict.case: verdict for verdict in verdicts}
+    running = [verdict.case for verdict in verdicts if verdict.compared and not verdict.identical]
+    if not running:
+        return Times(verdicts=tuple(verdicts))
+    identical = [verdict.case for verdict in verdicts if verdict.identical]
+    sentinels = secrets.SystemRandom().sample(identical, min(SENTINELS, len(identical)))
+    cases = [*running, *sentinels]
+    pairs = _Pairs(sides=sides, verdicts=by_case, watch=watch, observer=observer, toss=toss)
+    margins = [margin_of(sides.config.margin_of(case.id)) for case in cases]
+    interrupted = False
+    launches: dict[Case, SeriesResult] = {}
+    suite = None
+    try:
+        decision = _decide_time(design, cases, margins, pairs)
+        # A case that is slower already needs no second reason.
+        others = [case for case, result in zip(cases, decision.series, strict=True) if result.mark is not Mark.SLOWER]
+        launches = _decide_launch(others, margin_of(sides.config.launch_margin_percent), pairs)
+    except KeyboardInterrupt:
+        interrupted = True
+        results = _so_far(cases, pairs.logs, design)
+    else:
+        results, suite = decision.series, decision.suite
+    found = {}
+    for case, margin, result in zip(cases, margins, results, strict=True):
+        found[case] = _judged(by_case[case], pairs, replace_margin=margin, result=result, launch=launches.get(case))
+    unfit = _unfit(pairs, [found.pop(case) for case in sentinels])
+    if unfit or interrupted:
+        found = {case: _undecided(verdict, unfit) for case, verdict in found.items()}
+        suite = None
+    return Times(
+        verdicts=tuple(found.get(verdict.case, verdict) for verdict in verdicts),
+        suite=suite,
+        pairs=tuple(pairs.logs),
+        unfit=unfit,
+        interrupted=interrupted,
+        notes=_notes(pairs, sentinels),
+    )
+
+
+def design_for(sides: Sides, cases: Sequence[Case], budget_s: float | None) -> tuple[Design, str]:
+    """Choose how many pairs to measure, and say what slowdown they find.
+
+    Raises:
+        UsageError: the budget is too small for any verdict.
+    """
+    design = Design(confirm_alpha=TIME_CONFIRM_ALPHA, same_within=margin_of(sides.config.same_within_percent))
+    if budget_s is None or not cases:
+        return design, ""
+    margins = [margin_of(sides.config.margin_of(case.id)) for case in cases]
+    try:
+        found = plan_pairs(
+            budget_s,
+            seconds_per_pair=START_S + CASE_S * len(cases),
+            start_s=0.0,
+            deviations=[design.prior.deviation] * len(cases),
+            margins=margins,
+            design=design,
+        )
+    except ValueError as error:
+        raise UsageError(
+            f"a budget of {budget_s:g} s is too small", why=str(error), todo="raise --budget, or choose cases with -k"
+        ) from None
+    slowdown = math.expm1(statistics.median(found.detectable)) * 100
+    promise = (
+        f"{found.design.pairs} pairs of {len(cases)} cases fit into {budget_s:g} s and find a slowdown of"
+        f" {slowdown:.2f} % with 95 % probability, at the usual error of a pair"
+    )
+    return found.design, promise
+
+
+def _decide_time(design: Design, cases: Sequence[Case], margins: Sequence[float], pairs: _Pairs) -> Decision:
+    looks = [design.first_look, design.pairs - design.first_look]
+
+    def sample(rows: Sequence[int], number: int) -> NDArray[np.float64]:
+        # Settling and confirming ask for other numbers of pairs, and mostly for fewer cases.
+        screening = len(rows) == len(cases) and looks and number == looks[0]
+        if screening:
+            del looks[0]
+        else:
+            looks.clear()
+        pairs.stage = "screen" if screening else "confirm"
+        chosen = [cases[row] for row in rows]
+        pairs.observer.step(f"measuring {len(chosen)} cases in {number} pairs")
+        return _table([log.log_ratios for log in pairs.measure(chosen, number)], chosen)
+
+    return decide(design, margins, sample)
+
+
+def _decide_launch(cases: Sequence[Case], margin: float, pairs: _Pairs) -> dict[Case, SeriesResult]:
+    """Decide about what a call costs the host, first by the pairs that were measured for the time."""
+    screened = [log.launch_log_ratios for log in pairs.logs if log.stage == "screen"]
+    measured = [case for case in cases if any(case.id in ratios for ratios in screened)]
+    if not measured:
+        return {}
+    first = len(screened)
+
+    def sample(rows: Sequence[int], number: int) -> NDArray[np.float64]:
+        nonlocal screened
+        chosen = [measured[row] for row in rows]
+        if screened:
+            known, screened = screened, []
+            return _table(known, chosen)
+        pairs.stage, pairs.anew = "confirm launch", True
+        pairs.observer.step(f"measuring the launches of {len(chosen)} cases in {number} pairs")
+        return _table([log.launch_log_ratios for log in pairs.measure(chosen, number)], chosen)
+
+    design = Design(
+        pairs=first,
+        first_look=first,
+        alpha=LAUNCH_ALPHA,
+        confirm_alpha=LAUNCH_CONFIRM_ALPHA,
+        settle_pairs=0,
+        same_within=2 * margin,
+        prior=LAUNCH_PRIOR,
+    )
+    return dict(zip(measured, decide(design, [margin] * len(measured), sample).series, strict=True))
+
+
+def _table(logs: Sequence[dict[str, float]], cases: Sequence[Case]) -> NDArray[np.float64]:
+    return np.array([[log.get(case.id, math.nan) for log in logs] for case in cases])
+
+
+def _judged(
+    verdict: CaseVerdict, pairs: _Pairs, *, replace_margin: float, result: SeriesResult, launch: SeriesResult | None
+) -> CaseVerdict:
+    """Add what the pairs say; numbers that are broken stay broken, whatever the time."""
+    case = verdict.case
+    mark, reason = verdict.mark, verdict.reason
+    if mark is None:
+        mark, reason = _failed(pairs.failures[case]) or (result.mark, reason)
+    if mark is not Mark.BROKEN and launch is not None and launch.mark is Mark.SLOWER:
+        mark, reason = Mark.SLOWER, reason or "a call costs the host more"
+    sides = {
+        arm: replace(
+            side,
+            seconds=_known_median(pairs.seconds[case, arm]),
+            launch_seconds=_known_median(pairs.launch_seconds[case, arm]),
+        )
+        for arm, side in ((Arm.BASE, verdict.base), (Arm.HEAD, verdict.head))
+    }
+    plan = pairs.plans.get(case)
+    return replace(
+        verdict,
+        base=sides[Arm.BASE],
+        head=sides[Arm.HEAD],
+        mark=mark,
+        reason=reason,
+        time=result,
+        launch=launch,
+        method=plan.method.value if plan else "",
+        margin=replace_margin,
+    )
+
+
+def _failed(failures: Sequence[tuple[Arm | None, Failure]]) -> tuple[Mark, str] | None:
+    """Judge a case that failed while it was measured, though it ran when its results were checked."""
+    if len(failures) < MAX_FAILURES:
+        return None
+    failure = failures[-1][1]
+    cause = f"{failure.kind}: {failure.message.splitlines()[0]}"
+    if {arm for arm, _ in failures} == {Arm.HEAD}:
+        return Mark.BROKEN, f"fails on head while it is measured, not on base ({cause})"
+    return Mark.UNSURE, f"fails while it is measured ({cause})"
+
+
+def _undecided(verdict: CaseVerdict, why: str) -> CaseVerdict:
+    """Take back what the time said."""
+    if verdict.mark is Mark.BROKEN or verdict.mark is None:
+        return verdict
+    return replace(verdict, mark=Mark.UNSURE, reason="the machine is unfit" if why else "the run was interrupted")
+
+
+def _so_far(cases: Sequence[Case], logs: Sequence[PairLog], design: Design) -> tuple[SeriesResult, ...]:
+    """Say what the pairs of an interrupted run are worth: estimates, no verdicts."""
+    if not logs:
+        logs = [PairLog(stage="", head_slot=0, seconds=0.0, log_ratios={}, launch_log_ratios={}, faults={})]
+    table = _table([log.log_ratios for log in logs], cases)
+    bounds = interval(table, design.prior, alpha=0.005)
+    return tuple(
+        SeriesResult(
+            mark=Mark.UNSURE,
+            estimate=_finite(bounds.estimate[row]),
+            lower=_finite(bounds.lower[row]),
+            upper=_finite(bounds.upper[row]),
+            pairs=int(np.isfinite(table[row]).sum()),
+            deviation=None,
+            detectable=None,
+            inside_margin=False,
+            p_slower=1.0,
+            p_faster=1.0,
+            confirm_p=None,
+        )
+        for row in range(len(cases))
+    )
+
+
+def _unfit(pairs: _Pairs, sentinels: Sequence[CaseVerdict]) -> str:
+    moved = (Mark.SLOWER, Mark.FASTER)
+    fired = [verdict.case.id for verdict in sentinels if verdict.time is not None and verdict.time.mark in moved]
+    if fired:
+        return f"{', '.join(fired)}: the same code on both sides came out different"
+    measured = pairs.invalid + sum(len(log.log_ratios) for log in pairs.logs)
+    faults = fitness.over_run(pairs.snapshots, ours=pairs.processes, invalid=pairs.invalid, measured=measured)
+    return "; ".join(f"{fault.what} ({fault.why}): {fault.todo}" for fault in faults)
+
+
+def _notes(pairs: _Pairs, sentinels: Sequence[Case]) -> tuple[str, ...]:
+    faults = Counter(name for log in pairs.logs for name in log.faults)
+    notes = [f"{name}: {number} of {len(pairs.logs)} pairs could not be used" for name, number in faults.items()]
+    uncaptured = [case.id for case, plan in pairs.plans.items() if plan.method is Method.EVENTS]
+    if uncaptured:
+        notes.append(f"not captured into a graph, so timed as the host enqueues them: {', '.join(uncaptured)}")
+    if sentinels:
+        names = ", ".join(case.id for case in sentinels)
+        notes.append(f"measured though identical, as a check on the machine: {names}")
+    return tuple(notes)
+
+
+def _median(turns: Sequence[Sequence[float]]) -> float:
+    return statistics.median(seconds for cycle in turns for seconds in cycle)
+
+
+def _known_median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,253 @@
+"""What a worker does: the suites it knows, the case that is ready to be sampled, and the answer to each request."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.metadata
+import os
+import platform
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from flopwatch import overlay
+from flopwatch.errors import SuiteError, UsageError
+from flopwatch.measure.protocol import Compiled, DeclaredCase, Hello, Mode, Op, Plan, Prepared, Reply, Request
+from flopwatch.model import Case, Choice, Failure, Timing, from_json, to_json
+from flopwatch.suite import discover
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from flopwatch.measure.timer import PreparedCase
+    from flopwatch.suite import Suite
+
+#: Samples behind one point of the history. The median of 40 errs by 1.25 * 0.3 % / sqrt(40) = 0.06 % at the scatter
+#: inside a process on an H200 (0.3 %, 2026-11-20), which is less than processes differ by.
+HISTORY_SAMPLES = 40
+#: Untimed samples at the start of a visit: the first one after the other side had the GPU is 1 to 6 % slow, for tiny
+#: kernels up to 127 % (H200, 2026-11-20).
+WARM_UP_SAMPLES = 1
+
+
+class Session:
+    """The state of one worker: its suites, and the case that is ready to be sampled."""
+
+    def __init__(self, mode: Mode, benchmarks: Path, device: str) -> None:
+        self.mode = mode
+        self.device = device
+        if mode is Mode.GPU:
+            from flopwatch.measure.tuning import TunerLog, ignore_line_numbers  # noqa: PLC0415 - before any kernel
+
+            ignore_line_numbers()
+            self._tuner = TunerLog()
+            self._tuner.install()
+        finder = overlay.install_from(os.environ)
+        self.packages = finder.packages if finder else ()
+        self.discovery = discover(benchmarks)
+        foreign = overlay.foreign_modules(finder) if finder else []
+        if foreign:
+            raise UsageError(
+                f"{', '.join(foreign)} did not come from the checkout under test",
+                todo="name every package of the code under test in [tool.flopwatch] packages",
+            )
+        self._ready: tuple[Case, PreparedCase] | None = None
+        self._answers: dict[str, Callable[[Case, Request], object]] = {
+            Op.PREPARE.word: lambda case, request: self.prepare(case, request.plan, request.pins),
+            Op.VISIT.word: lambda case, request: self.prepared(case).sample(request.samples, warm_up=WARM_UP_SAMPLES),
+            Op.LAUNCH.word: lambda case, request: self.prepared(case).launch(request.samples),
+            Op.RELEASE.word: lambda _case, _request: self.release(),
+            Op.TIME.word: lambda case, _request: self.time(case),
+            Op.TUNE.word: lambda case, request: self.tune(case, request.pins),
+            Op.BITS.word: lambda case, request: self.bits(case, request.seed, request.pins),
+            Op.NUMBERS.word: lambda case, request: self.numbers(case, request.seed, request.pins),
+            Op.MEMORY.word: lambda case, request: self.memory(case, request.pins),
+            Op.FACTS.word: lambda case, _request: self.compile(case),
+        }
+
+    def answer(self, request: Request) -> object:
+        """Do what is asked and return a value that can be written as JSON."""
+        if request.op == Op.HELLO.word:
+            return self.hello()
+        if request.case is None:
+            raise UsageError(f"request {request.op!r} names no case")
+        try:
+            answer = self._answers[request.op]
+        except KeyError:
+            raise UsageError(f"no such request: {request.op!r}") from None
+        return answer(request.case, request)
+
+    def hello(self) -> Hello:
+        """Say what this worker runs on."""
+        return Hello(
+            **_gpu(),
+            versions={
+                "python": platform.python_version(),
+                **{name: importlib.metadata.version(name) for name in ("torch", "triton")},
+            },
+            declared=tuple(
+                _declared(suite, case) for suite in self.discovery.suites.values() for case in suite.cases()
+            ),
+            import_failures={
+                name: f"{type(error).__name__}: {error}" for name, error in self.discovery.failures.items()
+            },
+        )
+
+    def suite(self, case: Case) -> Suite:
+        """Return an instance of the suite that declares the case."""
+        try:
+            return self.discovery.suites[case.suite]()
+        except KeyError:
+            causes = [f"{name}: {type(error).__name__}: {error}" for name, error in self.discovery.failures.items()]
+            raise SuiteError(f"no suite {case.suite!r}", why="; ".join(causes)) from None
+
+    def prepare(self, case: Case, plan: Plan | None, pins: Sequence[Choice] = ()) -> Prepared:
+        """Make a case ready to be sampled, in place of the one before."""
+        from flopwatch.measure.timer import PreparedCase  # noqa: PLC0415 - torch is not needed to answer HELLO
+
+        self.release()
+        self._tuner.start(pins)
+        prepared = PreparedCase(self.suite(case), case, plan)
+        self._ready = (case, prepared)
+        return Prepared(plan=prepared.plan, choices=self._tuner.choices)
+
+    def time(self, case: Case) -> Timing:
+        """Take the samples of one point of the history."""
+        method = self.prepare(case, None).plan.method.value
+        return Timing(seconds=self.prepared(case).sample(HISTORY_SAMPLES, warm_up=2), method=method)
+
+    def prepared(self, case: Case) -> PreparedCase:
+        """Return the case that `prepare` made ready."""
+        if self._ready is None or self._ready[0] != case:
+            raise UsageError(f"{case.id} was not prepared")
+        return self._ready[1]
+
+    def release(self) -> None:
+        """Give the memory of the prepared case, or of one that could not be prepared, back to the GPU."""
+        import torch  # noqa: PLC0415 - where it is needed
+
+        self._ready = None
+        gc.collect()  # a case that is not captured refers to itself
+        torch.cuda.empty_cache()
+
+    def tune(self, case: Case, pins: Sequence[Choice]) -> tuple[Choice, ...]:
+        """Call the case once, which compiles and tunes its kernels, and return what they run in."""
+        from flopwatch.measure.inputs import make_inputs  # noqa: PLC0415 - where it is needed
+
+        self.release()
+        self._tuner.start(pins)
+        suite = self.suite(case)
+        suite.call(case.provider)(*make_inputs(suite, case, seed=0))
+        return self._tuner.choices
+
+    def numbers(self, case: Case, seed: int, pins: Sequence[Choice]) -> object:
+        """Compare the case's result with its reference, on the GPU or by the interpreter."""
+        from flopwatch.measure.numbers import check_numbers  # noqa: PLC0415 - where it is needed
+
+        if self.mode is Mode.GPU:
+            self._tuner.start(pins)
+        with self._device():
+            return check_numbers(self.suite(case), case, seed, tune_first=self.mode is Mode.GPU)
+
+    def bits(self, case: Case, seed: int, pins: Sequence[Choice]) -> str:
+        """Fingerprint the case's result, on the GPU."""
+        from flopwatch.measure.numbers import fingerprint_result  # noqa: PLC0415 - where it is needed
+
+        self._tuner.start(pins)
+        return fingerprint_result(self.suite(case), case, seed)
+
+    def memory(self, case: Case, pins: Sequence[Choice]) -> object:
+        """Measure what one call allocates at its peak, and what is left of it afterwards."""
+        from flopwatch.measure.memory import measure_memory  # noqa: PLC0415 - where it is needed
+
+        self.release()
+        self._tuner.start(pins)
+        return measure_memory(self.suite(case), case)
+
+    def compile(self, case: Case) -> Compiled:
+        """Compile every kernel that the case launches; say what came out, and what the case would run."""
+        from flopwatch.measure.inputs import make_inputs  # noqa: PLC0415 - where it is needed
+        from flopwatch.static import case_identity, kernel_facts, pretend_gpu  # noqa: PLC0415 - where it is needed
+        from flopwatch.static.watch import watched  # noqa: PLC0415 - where it is needed
+
+        suite = self.suite(case)
+        if case.provider != suite.own_provider:
+            return Compiled(facts=())
+        with pretend_gpu(self.device, tensors="meta") as recorder, watched(self.packages) as watch:
+            try:
+                suite.run(*make_inputs(suite, case, seed=0))
+            except Exception:
+                facts = tuple(kernel_facts(recorder))
+                if not any(fact.failure for fact in facts):
+                    raise
+                return Compiled(facts=facts)  # a kernel that does not compile is what was asked about
+        return Compiled(facts=tuple(kernel_facts(recorder)), identity=case_identity(recorder, watch, suite, case))
+
+    def _device(self) -> contextlib.AbstractContextManager[object]:
+        if self.mode is Mode.GPU:
+            return contextlib.nullcontext()
+        from flopwatch.static import pretend_gpu  # noqa: PLC0415 - where it is needed
+
+        return pretend_gpu(self.device, tensors="cpu")
+
+
+def _declared(suite: type[Suite], case: Case) -> DeclaredCase:
+    return DeclaredCase(
+        case=case,
+        small=suite.small_case(case),
+        own=case.provider == suite.own_provider,
+        max_diff_eps=suite.max_diff_eps,
+        flops=float(suite().flops(*case.values[:-1])),
+        bytes_moved=float(suite().bytes_moved(*case.values[:-1])),
+    )
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Keep what is worth knowing of an exception."""
+    message = str(error).strip() or type(error).__name__
+    return Failure(
+        kind=type(error).__name__,
+        message=_encodable(message[:2000]),
+        traceback=_encodable(traceback.format_exc()[-8000:]),
+    )
+
+
+def _encodable(text: str) -> str:
+    """Replace what is not UTF-8, such as the undecodable bytes of a path: JSON could not carry it."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _gpu() -> dict[str, str | None]:
+    import torch  # noqa: PLC0415 - a static worker has no use for it here
+
+    if not torch.cuda.is_available():
+        return {"gpu": None, "gpu_uuid": None}
+    properties = torch.cuda.get_device_properties()
+    return {"gpu": properties.name, "gpu_uuid": f"GPU-{properties.uuid}"}
+
+
+def _gpu_is_lost() -> bool:
+    """Tell whether an earlier kernel has broken the CUDA context for good."""
+    import torch  # noqa: PLC0415 - where it is needed
+
+    if not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
+
+
+def serve(session: Session, requests: Iterator[bytes], replies: Any) -> None:  # noqa: ANN401 - a binary stream
+    """Answer until the parent closes its end; give up the process where the GPU context is lost."""
+    for line in requests:
+        try:
+            reply = Reply(value=session.answer(from_json(line, Request)))
+        except Exception as error:  # noqa: BLE001 - a failing benchmark is a result, whatever it raises
+            reply = Reply(failure=failure_of(error), last=session.mode is Mode.GPU and _gpu_is_lost())
+        replies.write(to_json(reply) + b"\n")
+        replies.flush()
+        if reply.last:
+            os._exit(1)  # destructors of a lost context can hang

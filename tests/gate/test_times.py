@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self, cast
+
+import pytest
+
+from flopwatch.config import Config
+from flopwatch.errors import UsageError
+from flopwatch.gate.result import CaseVerdict
+from flopwatch.gate.sides import Arm, Sides
+from flopwatch.gate.times import MAX_FAILURES, SENTINELS, Observer, Times, design_for, measure_times
+from flopwatch.measure.client import CaseFailed, Mode, Worker
+from flopwatch.measure.machine import Snapshot
+from flopwatch.measure.protocol import Method, Plan, Prepared
+from flopwatch.model import Case, Choice, Failure, Mark
+from flopwatch.verdict import Side
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flopwatch.measure.nvml import Watch
+
+PLAN = Plan(method=Method.GRAPH, calls=16, input_sets=16)
+
+
+@dataclass(kw_only=True)
+class Gpu:
+    """What the stand-ins below share: how slow head is, by case, and what goes wrong."""
+
+    slowdown: dict[str, float] = field(default_factory=dict)
+    launch_slowdown: float = 0.0
+    noise: float = 0.001
+    plan: Plan = PLAN
+    failing: dict[tuple[Arm, str], Failure] = field(default_factory=dict)
+    interrupt_after: int = 10**9
+    visits: int = 0
+    started: list[Arm] = field(default_factory=list)
+    anew: list[bool] = field(default_factory=list)
+    random: random.Random = field(default_factory=lambda: random.Random(1))
+
+
+class FakeWorker:
+    """Stands in for a worker, to test what is made of known times; the real one is tested in tests/measure."""
+
+    def __init__(self, arm: Arm, gpu: Gpu) -> None:
+        self.arm, self.gpu, self.pid = arm, gpu, 7
+        self.offset = gpu.random.gauss(0, gpu.noise)  # of a process
+
+    def __enter__(self) -> Self:
+        self.gpu.started.append(self.arm)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def prepare(self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = ()) -> Prepared:
+        failure = self.gpu.failing.get((self.arm, case.suite))
+        if failure:
+            raise CaseFailed(failure, cast("Worker", self))
+        return Prepared(plan=plan or self.gpu.plan, choices=tuple(pins))
+
+    def visit(self, case: Case, samples: int) -> tuple[float, ...]:
+        self.gpu.visits += 1
+        if self.gpu.visits > self.gpu.interrupt_after:
+            raise KeyboardInterrupt
+        slowdown = self.gpu.slowdown.get(case.suite, 0.0) if self.arm is Arm.HEAD else 0.0
+        return (1e-5 * math.exp(self.offset) * (1 + slowdown),) * samples
+
+    def launch(self, _case: Case, samples: int) -> tuple[float, ...]:
+        slowdown = self.gpu.launch_slowdown if self.arm is Arm.HEAD else 0.0
+        return (2e-5 * math.exp(5 * self.offset) * (1 + slowdown),) * samples
+
+
+class FakeSides(Sides):
+    def __init__(self, gpu: Gpu, config: Config) -> None:
+        self.config, self.gpu = config, gpu
+
+    def worker(self, mode: Mode, arm: Arm, *, anew: bool = False) -> Worker:
+        assert mode is Mode.GPU
+        self.gpu.anew.append(anew)
+        return cast("Worker", FakeWorker(arm, self.gpu))
+
+
+class FakeWatch:
+    def clock(self) -> int:
+        return 1980
+
+    def reason_bits(self) -> int:
+        return 0
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            time_s=0.0,
+            sm_clock_mhz=1980,
+            memory_clock_mhz=None,
+            temperature_c=40,
+            margin_c=40,
+            power_w=None,
+            free_memory_bytes=None,
+            reasons=(),
+            processes=(),
+        )
+
+
+def verdict(suite: str, *, identical: bool = False, mark: Mark | None = None, reason: str = "") -> CaseVerdict:
+    case = Case(suite=suite, values=("flopwatch",))
+    if identical:
+        return CaseVerdict(case=case, identical=True, mark=Mark.SAME)
+    return CaseVerdict(case=case, base=Side(bits=("a",)), head=Side(bits=("a",)), mark=mark, reason=reason)
+
+
+def measure(gpu: Gpu, verdicts: Sequence[CaseVerdict], *, config: Config | None = None) -> Times:
+    sides = FakeSides(gpu, config or Config(packages=("toy",)))
+    coin = random.Random(2)
+    design, _ = design_for(sides, [entry.case for entry in verdicts], None)
+    return measure_times(
+        sides,
+        verdicts,
+        watch=cast("Watch", FakeWatch()),
+        observer=Observer(),
+        toss=lambda: coin.random() < 0.5,
+        design=design,
+    )
+
+
+CASES = ("Add", "Matmul", "Attention", "Norm", "Softmax")
+
+
+def test_a_planted_slowdown_is_found_and_nothing_else_is_accused() -> None:
+    found = measure(Gpu(slowdown={"Matmul": 0.02}), [verdict(name) for name in CASES])
+    assert [entry.mark for entry in found.verdicts] == [Mark.SAME, Mark.SLOWER, Mark.SAME, Mark.SAME, Mark.SAME]
+    slower = found.verdicts[1]
+    assert slower.time is not None
+    assert slower.time.estimate == pytest.approx(math.log(1.02), abs=0.002)
+    assert slower.head.seconds == pytest.approx(1.02e-5, rel=0.01)
+    assert slower.method == "graph"
+    assert found.unfit == ""
+
+
+def test_a_slowdown_inside_the_margin_is_no_regression_but_noted() -> None:
+    config = Config(packages=("toy",), margins={"Matmul*": 3.0}, same_within_percent=4.0)
+    found = measure(Gpu(slowdown={"Matmul": 0.02}), [verdict(name) for name in CASES], config=config)
+    assert found.verdicts[1].mark is Mark.SAME
+    assert found.verdicts[1].time is not None
+    assert found.verdicts[1].time.inside_margin
+
+
+def test_everything_slower_moves_the_median_case() -> None:
+    found = measure(Gpu(slowdown=dict.fromkeys(CASES, 0.02)), [verdict(name) for name in CASES])
+    assert found.suite is not None
+    assert found.suite.mark is Mark.SLOWER
+
+
+def test_a_launch_that_costs_more_is_a_regression_too() -> None:
+    gpu = Gpu(launch_slowdown=0.2)
+    found = measure(gpu, [verdict(name) for name in CASES])
+    assert {entry.mark for entry in found.verdicts} == {Mark.SLOWER}
+    assert {entry.reason for entry in found.verdicts} == {"a call costs the host more"}
+    assert {entry.time.mark for entry in found.verdicts if entry.time} == {Mark.SAME}
+    stages = [log.stage for log in found.pairs for _ in Arm]
+    assert gpu.anew == [stage == "confirm launch" for stage in stages]
+
+
+def test_which_slot_is_head_is_logged_and_turns_the_sign() -> None:
+    found = measure(Gpu(slowdown={"Add": 0.05}), [verdict(name) for name in CASES])
+    assert {log.head_slot for log in found.pairs} == {0, 1}
+    assert all(log.log_ratios["Add[flopwatch]"] > 0.03 for log in found.pairs if "Add[flopwatch]" in log.log_ratios)
+
+
+def test_slot_0_starts_first_whichever_arm_it_has() -> None:
+    gpu = Gpu()
+    found = measure(gpu, [verdict("Add")])
+    expected = [(Arm.HEAD, Arm.BASE)[log.head_slot] for log in found.pairs]
+    assert gpu.started[::2] == expected
+
+
+def test_a_case_that_cannot_be_captured_is_told_of() -> None:
+    found = measure(Gpu(plan=Plan(method=Method.EVENTS, calls=1, input_sets=1)), [verdict("Add")])
+    assert found.verdicts[0].method == "events"
+    assert "not captured into a graph" in found.notes[0]
+
+
+def test_identical_cases_are_not_measured_when_there_is_nothing_else() -> None:
+    gpu = Gpu()
+    found = measure(gpu, [verdict(name, identical=True) for name in CASES])
+    assert (gpu.visits, found.pairs) == (0, ())
+    assert {entry.mark for entry in found.verdicts} == {Mark.SAME}
+
+
+def test_a_few_identical_cases_are_measured_as_sentinels() -> None:
+    found = measure(Gpu(), [verdict("Add"), *(verdict(name, identical=True) for name in CASES[1:])])
+    assert {len(log.log_ratios) for log in found.pairs} == {1 + SENTINELS}
+    assert all(entry.time is None for entry in found.verdicts if entry.identical)
+    assert "as a check on the machine" in found.notes[0]
+
+
+def test_a_sentinel_that_fires_makes_the_run_unfit_and_takes_the_verdicts_back() -> None:
+    gpu = Gpu(slowdown=dict.fromkeys(CASES, 0.05))  # a fault of the machine: it slows what is the same on both sides
+    found = measure(gpu, [verdict("Add"), *(verdict(name, identical=True) for name in CASES[1:])])
+    assert "the same code on both sides came out different" in found.unfit
+    assert found.verdicts[0].mark is Mark.UNSURE
+
+
+def test_a_case_that_keeps_failing_on_head_alone_is_broken_and_no_other_is_lost() -> None:
+    crash = Failure(kind="WorkerDied", message="exit status -11 during visit")
+    found = measure(Gpu(failing={(Arm.HEAD, "Norm"): crash}), [verdict(name) for name in CASES])
+    assert [entry.mark for entry in found.verdicts] == [Mark.SAME, Mark.SAME, Mark.SAME, Mark.BROKEN, Mark.SAME]
+    assert "exit status -11" in found.verdicts[3].reason
+    attempts = sum("exit status" in log.faults.get("Norm[flopwatch]", "") for log in found.pairs)
+    assert attempts == MAX_FAILURES
+
+
+def test_a_case_that_fails_on_both_sides_is_unsure_not_broken() -> None:
+    crash = Failure(kind="TimedOut", message="no answer to visit in 60 s")
+    gpu = Gpu(failing={(arm, "Norm"): crash for arm in Arm})
+    found = measure(gpu, [verdict(name) for name in CASES])
+    assert found.verdicts[3].mark is Mark.UNSURE
+    assert "TimedOut" in found.verdicts[3].reason
+    assert {entry.mark for entry in found.verdicts if entry.case.suite != "Norm"} == {Mark.SAME}
+
+
+def test_broken_numbers_stay_broken_whatever_the_time() -> None:
+    broken = verdict("Add", mark=Mark.BROKEN, reason="NaN")
+    found = measure(Gpu(slowdown={"Add": 0.1}), [broken, *(verdict(name) for name in CASES[1:])])
+    assert (found.verdicts[0].mark, found.verdicts[0].reason) == (Mark.BROKEN, "NaN")
+
+
+def test_an_interrupted_run_says_what_its_pairs_are_worth_and_judges_nothing() -> None:
+    gpu = Gpu(slowdown={"Add": 0.05}, interrupt_after=600)
+    found = measure(gpu, [verdict(name) for name in CASES])
+    assert found.interrupted
+    assert {entry.mark for entry in found.verdicts} == {Mark.UNSURE}
+    add = found.verdicts[0].time
+    assert add is not None
+    assert add.estimate == pytest.approx(math.log(1.05), abs=0.005)
+    assert add.pairs == len(found.pairs) > 0
+
+
+def test_a_budget_says_what_it_buys() -> None:
+    sides = FakeSides(Gpu(), Config(packages=("toy",)))
+    cases = [Case(suite="Add", values=(str(index),)) for index in range(60)]
+    design, promise = design_for(sides, cases, 200)
+    assert design.pairs == 14
+    assert "14 pairs of 60 cases" in promise
+    assert "with 95 % probability" in promise
+
+
+def test_a_budget_too_small_for_any_verdict_is_an_error() -> None:
+    sides = FakeSides(Gpu(), Config(packages=("toy",)))
+    with pytest.raises(UsageError, match="a budget of 5 s is too small"):
+        design_for(sides, [Case(suite="Add", values=("1",))] * 60, 5)

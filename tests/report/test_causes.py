@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flopwatch.report.causes import MAX_CHANGES, likely_causes
+
+if TYPE_CHECKING:
+    from tests.report.conftest import Gates
+
+    from flopwatch.gate import CaseVerdict, GateResult
+
+
+def untuned(verdict: CaseVerdict) -> CaseVerdict:
+    return replace(verdict, base=replace(verdict.base, choices=()), head=replace(verdict.head, choices=()))
+
+
+def test_the_facts_of_the_chosen_configurations_are_compared(gates: Gates) -> None:
+    assert likely_causes(gates.slower, gates.slower.verdicts[1]) == (
+        "matmul_kernel: num_stages=3 -> num_stages=1; spills 0 B -> 192 B; registers 168 -> 255",
+    )
+
+
+def test_facts_of_another_dtype_are_no_cause(gates: Gates) -> None:
+    assert likely_causes(gates.slower, gates.slower.verdicts[3]) == (
+        "matmul_kernel is compiled to the same code: look at how it is launched, and at the host's code",
+    )
+
+
+def test_a_kernel_without_a_tuner_is_the_suites_if_it_is_called_like_it(gates: Gates) -> None:
+    verdict = untuned(gates.slower.verdicts[1])
+    result = replace(gates.slower, verdicts=(verdict,))
+    assert likely_causes(result, verdict)[0].startswith("matmul_kernel: num_stages=3 -> num_stages=1")
+    assert likely_causes(result, replace(verdict, case=replace(verdict.case, suite="Attention"))) == ()
+
+
+def test_nothing_is_guessed_where_no_fact_is_known(gates: Gates) -> None:
+    assert likely_causes(replace(gates.slower, base_facts=()), gates.slower.verdicts[1]) == ()
+
+
+def test_code_that_differs_in_no_number_is_said_to(gates: Gates) -> None:
+    def with_code(result: GateResult, code: str) -> GateResult:
+        return replace(result, facts=tuple(replace(fact, code_fingerprint=code) for fact in result.base_facts))
+
+    verdict = gates.slower.verdicts[0]
+    assert likely_causes(with_code(gates.slower, "new"), verdict) == (
+        "matmul_kernel: other code, of equal registers, spills and shared memory",
+    )
+
+
+def test_a_rewrite_is_cut_short(gates: Gates) -> None:
+    verdict = gates.slower.verdicts[1]
+    (head, *others) = gates.slower.facts
+    rewritten = replace(head, occupancy=0.5, shared_bytes=1, stack_bytes=8, registers=32)
+    (cause,) = likely_causes(replace(gates.slower, facts=(rewritten, *others)), verdict)
+    assert cause.endswith("; and 1 more")
+    assert cause.count(";") == MAX_CHANGES

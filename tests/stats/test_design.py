@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from flopwatch.stats.design import LATER_LOOKS, Design
+
+
+def test_the_default_accuses_one_clean_run_in_a_thousand_at_most() -> None:
+    assert Design().false_alarm_rate == pytest.approx(0.001)
+
+
+def test_eight_pairs_can_prove_that_a_series_is_the_same() -> None:
+    assert 2.0 ** -Design().first_look <= Design().first_same_alpha
+
+
+def test_the_looks_share_the_miss_rate() -> None:
+    design = Design()
+    assert design.first_same_alpha + LATER_LOOKS * design.later_same_alpha == pytest.approx(design.miss_rate)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pairs": 4, "first_look": 4}, "4 pairs cannot reject at 5 %: .* take 5 or more"),
+        ({"confirm_pairs": 5}, "5 pairs cannot reject at 2 %: .* take 6 or more"),
+        ({"alpha": 0}, "between 0 and 1"),
+        ({"first_look": 14}, "first look"),
+        ({"first_look": 0}, "first look"),
+        ({"settle_pairs": 3}, "equal rounds"),
+        ({"settle_pairs": -2}, "equal rounds"),
+    ],
+)
+def test_a_design_that_cannot_decide_is_refused(changes: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Design(**changes)  # type: ignore[arg-type] # the fields that vary are integers
