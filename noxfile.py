@@ -103,6 +103,18 @@ def dashboard(session: nox.Session) -> None:
         session.log(f"The pages are in {ROOT / 'html'}; look at them with: nox -s dashboard -- --serve")
 
 
+@nox.session(requires=["environment"], venv_backend="none", default=False)
+def ledger(session: nox.Session) -> None:
+    """Decide recorded clean runs again: false alarms, noise, other tools' rules. After `--`: a recording, --runs N."""
+    _python(session, "-m", "evidence", "ledger", *_arguments(session))
+
+
+@nox.session(requires=["environment"], venv_backend="none", default=False)
+def power(session: nox.Session) -> None:
+    """Plant slowdowns in recorded pairs: how often each is found. After `--`: a recording, --runs N."""
+    _python(session, "-m", "evidence", "power", *_arguments(session))
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, formatting and the workflows."""

@@ -1,0 +1,329 @@
+"""Findings as tables: the generated parts of docs/evidence.md, between markers.
+
+``<!-- NAME:begin -->`` and ``<!-- NAME:end -->`` enclose what `blocks` makes of the findings under that name; a part
+whose findings there are none is left empty.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from evidence.figures import plots
+from evidence.goals import CLAIMS, CLASSES, DEVIATIONS, Claim
+from evidence.ledger import MARGINS, Ledger
+from evidence.power import Detection, Power
+from evidence.proportion import interval, lower_bound, percent, upper_bound
+from evidence.replay import unseen_share
+from evidence.rivals import Rivals
+from evidence.samples import FOLDER, Origin
+from flopwatch.model import from_json
+from flopwatch.units import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from flopwatch.stats import Prior
+
+T = TypeVar("T")
+PAGE = FOLDER.parent / "docs" / "evidence.md"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Findings:
+    """What was found in one recording; None where nobody looked yet."""
+
+    ledger: Ledger | None
+    power: Power | None
+    rivals: Rivals | None
+
+    @classmethod
+    def read(cls, folder: Path, stem: str) -> Findings:
+        """Read the findings that are kept beside a recording."""
+        return cls(
+            ledger=_read(folder / f"{stem}.ledger.json", Ledger),
+            power=_read(folder / f"{stem}.power.json", Power),
+            rivals=_read(folder / f"{stem}.rivals.json", Rivals),
+        )
+
+
+def _read(path: Path, record: type[T]) -> T | None:
+    return from_json(path.read_bytes(), record) if path.exists() else None
+
+
+def write(findings: Findings, page: Path = PAGE) -> None:
+    """Write the generated parts of the page, and its plots beside it."""
+    page.write_text(filled(page.read_text(encoding="utf-8"), blocks(findings)), encoding="utf-8")
+    images = page.parent / "images"
+    images.mkdir(exist_ok=True)
+    for name, text in plots(findings.ledger, findings.power).items():
+        (images / name).write_text(text, encoding="utf-8")
+
+
+def filled(page: str, parts: dict[str, str]) -> str:
+    r"""Replace what is between the markers.
+
+    >>> filled("<!-- a:begin -->\nold\n<!-- a:end -->", {"a": "new"})
+    '<!-- a:begin -->\nnew\n<!-- a:end -->'
+
+    Raises:
+        ValueError: the page has no place for a part.
+    """
+    for name, text in parts.items():
+        begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
+        if (page.count(begin), page.count(end)) != (1, 1):
+            raise ValueError(f"the page needs one place for {name!r}, from {begin.strip()} to {end}")
+        before, _, rest = page.partition(begin)
+        body = f"{text.strip()}\n" if text else ""
+        page = before + begin + body + end + rest.partition(end)[2]
+    return page
+
+
+def blocks(findings: Findings) -> dict[str, str]:
+    """Return the generated parts by name."""
+    ledger, power, rivals = findings.ledger, findings.power, findings.rivals
+    return {
+        "origin": _origin(ledger.origin) if ledger else "",
+        "ledger": _ledger(ledger) if ledger else "",
+        "levels": _levels(ledger) if ledger else "",
+        "noise": _noise(ledger) if ledger else "",
+        "power": _power(power) if power else "",
+        "spins": _spins(power) if power else "",
+        "cases": _cases(ledger, power) if ledger and power else "",
+        "rivals": _rivals(findings) if ledger and power and rivals else "",
+    }
+
+
+def _origin(origin: Origin) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in origin.versions.items())
+    return (
+        f"One {origin.gpu}, {origin.date}, driver {origin.driver}, {versions}: {origin.pairs} pairs of processes that\n"
+        f"ran every case in turns, `evidence/h200/{origin.file}`, recorded by\n\n"
+        f"```console\n$ {origin.command}\n```"
+    )
+
+
+def _ledger(ledger: Ledger) -> str:
+    rows = []
+    for clean in ledger.clean:
+        series = sum(clean.marks.values())
+        rows.append(
+            (
+                percent(clean.margin),
+                f"{clean.runs}",
+                f"**{clean.slower}**",
+                percent(upper_bound(clean.slower, clean.runs)),
+                f"{clean.faster}",
+                percent(clean.marks.get("same", 0) / series),
+                percent(clean.marks.get("unsure", 0) / series),
+                f"{clean.pairs / clean.runs:.1f}",
+                f"{clean.settle_pairs / clean.runs:.1f}",
+                percent(clean.confirmed / clean.runs),
+            )
+        )
+    heads = (
+        "margin",
+        "clean runs",
+        "false reds",
+        "at most, 95 %",
+        "false fasters",
+        "cases the same",
+        "unsure",
+        "pairs of all cases",
+        "settling pairs",
+        "runs with a stage 2",
+    )
+    prior, halves, used = ledger.prior, ledger.halves, ledger.design.prior
+    return (
+        f"{_table(heads, rows, left=0)}\n\n"
+        f"Each run decides {len(ledger.cases)} cases. It draws from {ledger.origin.pairs} recorded pairs, which is also"
+        " how much independent\nevidence there is: errors that befall fewer than"
+        f" {percent(unseen_share(ledger.origin.pairs))} of pairs may be missing from it. The bound of 0.1 %\n"
+        "does not rest on the recording; it follows from the coins.\n\n"
+        f"A prior fitted to all pairs has {_prior(prior)}; to every second one and to the others,"
+        f" {_prior(halves[0])} and\n{_prior(halves[1])}. The gate uses {_prior(used)} (`stats.PRIOR`)."
+    )
+
+
+def _levels(ledger: Ledger) -> str:
+    rows = []
+    for first in ledger.first:
+        low, high = interval(first.flagged, first.runs)
+        share = percent(first.flagged / first.runs)
+        rows.append((first.scheme, f"{first.runs}", share, f"{percent(low)} to {percent(high)}"))
+    heads = ("pairs drawn", "runs", "flagged by stage 1", "95 % interval")
+    return f"{_table(heads, rows, left=1)}\n\n![Smallest p-value of stage 1 in clean runs](images/evidence-levels.svg)"
+
+
+def _noise(ledger: Ledger) -> str:
+    lines = []
+    for limit, from_us in DEVIATIONS:
+        cases = [case for case in ledger.cases if case.time_us >= from_us]
+        over = sorted((case for case in cases if case.deviation > limit), key=lambda case: -case.deviation)
+        where = f"of the {len(cases)} cases from {from_us:g} µs up" if from_us else f"of all {len(cases)} cases"
+        met = f"* {len(cases) - len(over)} {where} have a deviation of {percent(limit)} or less"
+        names = ", ".join(f"{_name(case.case)} {percent(case.deviation)}" for case in over)
+        lines.append(f"{met}; the others: {names}." if over else f"{met}.")
+    launches = [case.launch_deviation for case in ledger.cases if case.launch_deviation is not None]
+    if launches:
+        middle = sorted(launches)[len(launches) // 2]
+        lines.append(
+            f"* What a call costs the host was measured of {len(launches)} cases; its deviation is {percent(middle)}"
+            " in the middle."
+        )
+    return "\n".join([*lines, "", "![Deviation of a pair by the time of a call](images/evidence-noise.svg)"])
+
+
+def _power(power: Power) -> str:
+    rows = []
+    for name, (low_us, high_us) in CLASSES.items():
+        members = [index for index, time_us in enumerate(power.time_us) if low_us <= time_us < high_us]
+        row = [f"{name} ({len(members)})"]
+        for detection in power.detections:
+            found = [detection.found[index] for index in members]
+            mean = sum(found) / (len(found) * detection.runs) if found else math.nan
+            row.append(f"{percent(mean)} ({percent(min(found) / detection.runs)})" if found else "")
+        rows.append(tuple(row))
+    heads = ["time of a call (cases)"]
+    heads += [f"{percent(each.slowdown)}, margin {percent(each.margin)}" for each in power.detections]
+    claims = "\n".join(_claim(power, claim) for claim in CLAIMS)
+    return (
+        f"Share of runs in which the planted slowdown was called slower, mean of the class (its worst case);\n"
+        f"{power.detections[0].runs} runs of each case and slowdown, {power.audited} of them decided by `decide`"
+        " itself as well, with the same answer.\n\n"
+        f"{_table(heads, rows, left=1)}\n\n{claims}\n\n![Detection](images/evidence-power.svg)"
+    )
+
+
+def _claim(power: Power, claim: Claim) -> str:
+    detection = _detection(power, claim.margin, claim.slowdown)
+    members = [index for index, time_us in enumerate(power.time_us) if time_us >= claim.from_us]
+    missed = sorted((detection.found[index], index) for index in members)
+    short = [(found, index) for found, index in missed if found < claim.share * detection.runs]
+    proved = sum(lower_bound(found, detection.runs) >= claim.share for found, _ in missed)
+    where = f"from {claim.from_us:g} µs up" if claim.from_us else "of any length"
+    text = (
+        f"* {percent(claim.slowdown)} with a margin of {percent(claim.margin)}, found in {percent(claim.share)} of"
+        f" runs or more: {len(members) - len(short)} of {len(members)} cases {where}"
+        f" ({proved} with 95 % confidence)"
+    )
+    if not short:
+        return f"{text}."
+    names = ", ".join(f"{_name(power.cases[index])} {percent(found / detection.runs)}" for found, index in short)
+    return f"{text}. Not {names}."
+
+
+def _spins(power: Power) -> str:
+    if not power.spin_origin:
+        return "No kernels that spin on a GPU have been recorded yet."
+    rows = []
+    for spin in power.spins:
+        low, high = interval(spin.found, spin.runs)
+        rows.append(
+            (
+                _name(spin.case),
+                format_seconds(spin.time_us * 1e-6),
+                percent(spin.asked),
+                percent(spin.calibrated),
+                percent(spin.measured),
+                percent(spin.margin),
+                percent(spin.found / spin.runs),
+                f"{percent(low)} to {percent(high)}",
+            )
+        )
+    heads = ("case", "base", "asked", "calibrated", "measured", "margin", "found", "95 % interval")
+    origin = power.spin_origin
+    return (
+        f"{origin.pairs} pairs, {origin.date}, `evidence/h200/{origin.file}`, `{origin.command}`:\n\n"
+        f"{_table(heads, rows, left=1)}"
+    )
+
+
+def _cases(ledger: Ledger, power: Power) -> str:
+    rows = []
+    unsure = next(clean for clean in ledger.clean if clean.margin == MARGINS[0])
+    for index in sorted(range(len(ledger.cases)), key=lambda index: ledger.cases[index].time_us):
+        case = ledger.cases[index]
+        found = [f"{100 * each.found[index] / each.runs:.0f}" for each in power.detections]
+        rows.append(
+            (
+                _name(case.case),
+                format_seconds(case.time_us * 1e-6),
+                percent(case.deviation),
+                percent(case.largest),
+                percent(math.expm1(case.detectable)) if math.isfinite(case.detectable) else "none",
+                percent(unsure.unsure[index] / unsure.runs),
+                *found,
+            )
+        )
+    heads = ["case", "a call", "deviation of a pair", "largest", "MDE", "unsure"]
+    heads += [f"{percent(each.slowdown)} at {percent(each.margin)}" for each in power.detections]
+    return _table(heads, rows, left=1)
+
+
+def _rivals(findings: Findings) -> str:
+    ledger, power, rivals = findings.ledger, findings.power, findings.rivals
+    if not (ledger and power and rivals):
+        return ""
+    rows = []
+    for result in sorted(rivals.results, key=lambda result: not result.in_turns):
+        low, high = interval(result.false_runs, result.runs)
+        rows.append(
+            (
+                result.rule,
+                "in turns" if result.in_turns else "apart",
+                f"{percent(result.false_runs / result.runs)} ({percent(low)} to {percent(high)})",
+                f"{result.false_cases / result.runs:.2g}",
+                *(percent(found) for found in result.found),
+            )
+        )
+    for clean in ledger.clean:
+        found = []
+        for slowdown in rivals.slowdowns:
+            detection = next(
+                (each for each in power.detections if (each.margin, each.slowdown) == (clean.margin, slowdown)), None
+            )
+            found.append(percent(sum(detection.found) / (detection.runs * len(detection.found))) if detection else "")
+        low, high = interval(clean.slower, clean.runs)
+        rows.append(
+            (
+                f"**flopwatch**, margin {percent(clean.margin)}",
+                "in turns",
+                f"{percent(clean.slower / clean.runs)} ({percent(low)} to {percent(high)})",
+                f"{clean.marks.get('slower', 0) / clean.runs:.2g}",
+                *found,
+            )
+        )
+    heads = ["rule", "base and head", "runs with a false red", "false reds a run"]
+    heads += [f"{percent(slowdown)} found" for slowdown in rivals.slowdowns]
+    return (
+        f"{_table(heads, rows, left=2)}\n\n{rivals.results[0].runs} runs of each rule, with the samples of"
+        f" {rivals.pairs} pairs a run; found: the share of all cases, each slowed in its turn."
+    )
+
+
+def _detection(power: Power, margin: float, slowdown: float) -> Detection:
+    return next(each for each in power.detections if (each.margin, each.slowdown) == (margin, slowdown))
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> str:
+    """Write a Markdown table, its first `left` columns aligned to the left."""
+    rule = "|".join(":--" if index < left else "--:" for index in range(len(heads)))
+    lines = [f"| {' | '.join(heads)} |", f"|{rule}|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _prior(prior: Prior) -> str:
+    return f"{prior.degrees:.1f} degrees and a deviation of {100 * prior.deviation:.3f} %"
+
+
+def _name(case: str) -> str:
+    """Shorten an identity: the provider is the same everywhere.
+
+    >>> _name("Matmul[512x512x512,float16,flopwatch]")
+    'Matmul 512x512x512 float16'
+    """
+    suite, _, values = case.rstrip("]").partition("[")
+    return " ".join([suite, *values.split(",")[:-1]])

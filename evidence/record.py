@@ -1,0 +1,100 @@
+"""Record pairs of the same code on both sides: ``python -m evidence.record OUT.npz --seconds 400``.
+
+What differs between the slots of such a pair is noise. The samples are what every figure about false alarms and about
+power in docs/evidence.md is computed from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime as dt
+import os
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evidence.samples import Samples
+from flopwatch import git
+from flopwatch.config import load_config
+from flopwatch.measure.client import CaseFailed, Code, Mode, Nursery, Worker
+from flopwatch.measure.machine import read_machine
+from flopwatch.measure.nvml import Watch
+from flopwatch.measure.pair import PairSample, sample_pair
+from flopwatch.model import Choice, to_json
+
+if TYPE_CHECKING:
+    from flopwatch.measure.protocol import Plan
+
+
+def main() -> None:
+    """Record until the time is up."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seconds", type=float, default=400.0, help="start no pair after this (400)")
+    parser.add_argument("--pairs", type=int, default=1000, help="at most so many")
+    parser.add_argument("-k", dest="select", default="", help="only cases whose name has this in it")
+    options = parser.parse_args()
+    start = time.monotonic()
+    root = git.repository_root(Path())
+    config = load_config(root)
+    code = Code(
+        benchmarks=root / config.benchmarks, tree=root, source=config.source, packages=config.packages, device="h200"
+    )
+    with Nursery(code) as zero, Nursery(code) as one:
+        with Worker(Mode.GPU, code, nursery=zero) as worker:
+            hello = worker.hello
+            if hello.gpu_uuid is None:
+                sys.exit("a recording needs a GPU")
+            cases = [entry.case for entry in hello.declared if entry.own and options.select in entry.case.id]
+            pins: dict[str, tuple[Choice, ...]] = {}
+            for case in cases:
+                pins[case.id] = worker.tune(case)
+        say(f"{len(cases)} cases tuned after {time.monotonic() - start:.1f} s")
+        pairs: list[dict[str, PairSample]] = []
+        plans: dict[str, Plan] = {}
+        with Watch(hello.gpu_uuid) as watch:
+            machine = read_machine(watch.gpu(), hello.versions)
+            while len(pairs) < options.pairs and time.monotonic() - start < options.seconds:
+                begun = time.monotonic()
+                with Worker(Mode.GPU, code, nursery=zero) as first, Worker(Mode.GPU, code, nursery=one) as second:
+                    found = {}
+                    for case in secrets.SystemRandom().sample(cases, len(cases)):
+                        try:
+                            sample = sample_pair(
+                                (first, second),
+                                case,
+                                plan=plans.get(case.id),
+                                pins=(pins[case.id], pins[case.id]),
+                                meter=watch,
+                            )
+                        except CaseFailed as error:
+                            say(f"{case.id}: {error}")
+                            continue
+                        if sample.fault:
+                            say(f"{case.id}: {sample.fault}")
+                        plans[case.id] = sample.plan
+                        found[case.id] = sample
+                pairs.append(found)
+                say(f"pair {len(pairs)}: {time.monotonic() - begun:.1f} s; {watch.snapshot()}")
+    about = {
+        "machine": to_json(machine).decode(),
+        "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        "commit": git.resolve("HEAD", cwd=root),
+        "command": " ".join(["python -m evidence.record", *sys.argv[1:]]),
+        "plans": {name: to_json(plan).decode() for name, plan in plans.items()},
+        "choices": {name: [f"{choice.kernel}: {choice.config}" for choice in chosen] for name, chosen in pins.items()},
+    }
+    Samples.collect(pairs, [case.id for case in cases], about).save(options.out)
+
+
+def say(line: str) -> None:
+    """Print at once."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, f"{line}\n".encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""Recorded samples of pairs, compact enough to be kept: one compressed NumPy file a recording."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flopwatch.measure.pair import PairSample, Turns
+
+FOLDER = Path(__file__).parent
+#: float32 keeps 1 part in 16 million, a step of the clock of events 1 part in 10 000.
+SAMPLE_DTYPE = np.float32
+#: A file keeps whole steps of a clock, a third the size of floats: that of CUDA events, 32 ns on an H200 (every sample
+#: of 23 pairs of 66 cases was a multiple within 0.2 ns, 2026-11-21), and 10 ns of the host, 0.01 % of a launch.
+EVENT_STEP_SECONDS = 32e-9
+HOST_STEP_SECONDS = 10e-9
+#: Samples that are not whole steps to within this are kept in steps of `FINE_STEP_SECONDS`.
+STEP_ERROR_SECONDS = 1e-9
+FINE_STEP_SECONDS = 1e-9
+#: Stands for NaN among steps.
+_MISSING = -1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Where figures come from: the recording, on what it was made, and how.
+
+    Attributes:
+        file: its name.
+        sha256: of the file.
+        gpu: the GPU's name.
+        driver: its driver.
+        versions: of Python, torch, Triton and so on.
+        date: of the recording.
+        command: that made it.
+        pairs: of processes in it.
+    """
+
+    file: str
+    sha256: str
+    gpu: str
+    driver: str
+    versions: dict[str, str]
+    date: str
+    command: str
+    pairs: int
+
+
+def recordings(folder: Path = FOLDER) -> list[Path]:
+    """Return the kept recordings of equal code on both sides, the newest last."""
+    return sorted(folder.glob("*/aa-*.npz"), key=lambda path: path.stem)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Samples:
+    """Pairs of processes that ran every case in turns; NaN where a case could not be sampled.
+
+    Attributes:
+        cases: identities of the cases, in the order of the arrays.
+        seconds: per call, (pairs, cases, 2 slots, cycles, samples a cycle).
+        launch_seconds: what a call costs the host, (pairs, cases, 2 slots, cycles, samples a cycle).
+        calls: calls in one sample, (cases,).
+        about: GPU, versions, date, commit and command of the recording.
+    """
+
+    cases: tuple[str, ...]
+    seconds: NDArray[np.float32]
+    launch_seconds: NDArray[np.float32]
+    calls: NDArray[np.int32]
+    about: dict[str, Any]
+
+    def log_ratios(self) -> NDArray[np.float64]:
+        """Return log(slot 1 / slot 0) as the gate computes it, (cases, pairs)."""
+        return _log_ratios(self.seconds)
+
+    def time_us(self) -> NDArray[np.float64]:
+        """Return the median time of a call, (cases,)."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)  # a case that could not be sampled
+            medians: NDArray[np.float64] = np.nanmedian(self.seconds.astype(np.float64), axis=(0, 2, 3, 4))
+        return 1e6 * medians
+
+    def launch_log_ratios(self) -> NDArray[np.float64]:
+        """Return the same of the cost to the host; NaN where it was not measured."""
+        return _log_ratios(self.launch_seconds)
+
+    def only(self, pairs: NDArray[np.intp]) -> Samples:
+        """Keep some of the pairs."""
+        return replace(self, seconds=self.seconds[pairs], launch_seconds=self.launch_seconds[pairs])
+
+    def origin(self, path: Path) -> Origin:
+        """Say where these samples come from; `path` is the file they were read from."""
+        machine = json.loads(self.about["machine"])
+        return Origin(
+            file=path.name,
+            sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+            gpu=machine["gpu"]["name"],
+            driver=machine["gpu"]["driver"],
+            versions=machine["versions"],
+            date=self.about["date"],
+            command=self.about["command"],
+            pairs=len(self.seconds),
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the recording."""
+        totals = self.seconds.astype(np.float64) * self.calls[:, None, None, None]
+        step = EVENT_STEP_SECONDS
+        if np.nanmax(abs(totals - step * np.round(totals / step)), initial=0.0) > STEP_ERROR_SECONDS:
+            step = FINE_STEP_SECONDS
+        about = {"cases": self.cases, **self.about, "step_seconds": step}
+        np.savez_compressed(
+            path,
+            steps=_planes(totals / step),
+            launch_steps=_planes(self.launch_seconds.astype(np.float64) / HOST_STEP_SECONDS),
+            calls=self.calls,
+            about=np.frombuffer(json.dumps(about).encode(), dtype=np.uint8),
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Samples:
+        """Read a recording, of floats or of steps."""
+        with np.load(path) as data:
+            about = json.loads(data["about"].tobytes())
+            cases, calls = tuple(about.pop("cases")), data["calls"]
+            if "steps" in data:
+                step = about.pop("step_seconds")
+                seconds = _values(data["steps"]) * step / np.maximum(calls, 1)[:, None, None, None]
+                launch_seconds = _values(data["launch_steps"]) * HOST_STEP_SECONDS
+            else:
+                seconds, launch_seconds = data["seconds"], data["launch_seconds"]
+        return cls(
+            cases=cases,
+            seconds=seconds.astype(SAMPLE_DTYPE),
+            launch_seconds=launch_seconds.astype(SAMPLE_DTYPE),
+            calls=calls,
+            about=about,
+        )
+
+    @classmethod
+    def collect(cls, pairs: Sequence[dict[str, PairSample]], cases: Sequence[str], about: dict[str, Any]) -> Samples:
+        """Put the samples of pairs into arrays; a case that a pair does not have becomes NaN."""
+        calls = [next((pair[case].plan.calls for pair in pairs if case in pair), 0) for case in cases]
+        return cls(
+            cases=tuple(cases),
+            seconds=_stack([[pair[case].seconds if case in pair else None for case in cases] for pair in pairs]),
+            launch_seconds=_stack(
+                [[pair[case].launch_seconds if case in pair else None for case in cases] for pair in pairs]
+            ),
+            calls=np.array(calls, dtype=np.int32),
+            about=about,
+        )
+
+
+def _log_ratios(seconds: NDArray[np.float32]) -> NDArray[np.float64]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)  # a case that could not be sampled
+        medians = np.nanmedian(seconds.astype(np.float64), axis=-1)  # of both turns of a cycle
+        ratios: NDArray[np.float64] = np.nanmedian(np.log(medians[:, :, 1] / medians[:, :, 0]), axis=-1).T
+    return ratios
+
+
+def _planes(values: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Round to integers and put their first bytes first, then their second ones: like beside like packs well."""
+    whole = np.where(np.isfinite(values), np.round(values), _MISSING).astype("<i4")
+    return np.ascontiguousarray(np.moveaxis(whole[..., None].view(np.uint8), -1, 0))
+
+
+def _values(planes: NDArray[np.uint8]) -> NDArray[np.float64]:
+    whole = np.ascontiguousarray(np.moveaxis(planes, 0, -1)).view("<i4")[..., 0]
+    return np.where(whole == _MISSING, np.nan, whole.astype(np.float64))
+
+
+def _stack(turns: Sequence[Sequence[Turns | None]]) -> NDArray[np.float32]:
+    """Put samples side by side; cycles beyond those that a case had become NaN."""
+    nothing = np.empty((2, 0, 0), dtype=SAMPLE_DTYPE)
+    arrays = [
+        [np.array(entry, dtype=SAMPLE_DTYPE) if entry and entry[0] else nothing for entry in row] for row in turns
+    ]
+    cycles, samples = (max(entry.shape[axis] for row in arrays for entry in row) for axis in (1, 2))
+    stacked = np.full((len(arrays), len(arrays[0]), 2, cycles, samples), np.nan, dtype=SAMPLE_DTYPE)
+    for index, row in enumerate(arrays):
+        for column, entry in enumerate(row):
+            if entry.size:
+                stacked[index, column, :, : entry.shape[1], : entry.shape[2]] = entry
+    return stacked

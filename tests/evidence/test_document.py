@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from evidence import document, ledger, power
+from evidence.document import PAGE, Findings, blocks, filled
+from evidence.figures import plots
+from evidence.replay import Scheme
+from evidence.samples import Samples, recordings
+
+from flopwatch.stats import Design, fit_prior
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEPT = recordings()
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+def generated(page: str) -> dict[str, str]:
+    found = re.findall(r"<!-- (\w+):begin -->\n(.*?)<!-- \1:end -->", page, re.DOTALL)
+    return {name: text.strip() for name, text in found}
+
+
+def test_the_page_has_a_place_for_every_finding(page: str) -> None:
+    assert generated(page).keys() == blocks(Findings(ledger=None, power=None, rivals=None)).keys()
+
+
+def test_a_part_without_a_place_is_an_error() -> None:
+    with pytest.raises(ValueError, match="needs one place for 'noise'"):
+        filled("no markers", {"noise": "text"})
+
+
+def test_findings_are_tables_and_plots(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "CHUNK", 2)
+    monkeypatch.setattr(power, "CHUNK", 2)
+    monkeypatch.setattr(power, "AUDIT", 20)
+    findings = Findings(ledger=ledger.make(recording, 2), power=power.make(recording, 2), rivals=None)
+    parts = blocks(findings)
+
+    assert "| 0.5 % | 2 | **0** |" in parts["ledger"]
+    assert "of the 4 cases from 100 µs up have" in parts["noise"]
+    assert re.search(r"\| below 10 µs \(2\) \| 0 % \(0 %\) \|.* 100 % \(100 %\) \|", parts["power"])
+    assert len(re.findall(r"^\| Suite \d float16 \|", parts["cases"], re.MULTILINE)) == 8
+    assert parts["spins"] == "No kernels that spin on a GPU have been recorded yet."
+    assert plots(findings.ledger, findings.power).keys() == {
+        "evidence-noise.svg",
+        "evidence-levels.svg",
+        "evidence-power.svg",
+    }
+
+
+def test_the_page_says_what_the_kept_findings_say(page: str) -> None:
+    findings = Findings(ledger=None, power=None, rivals=None)
+    if KEPT:
+        findings = Findings.read(KEPT[-1].parent, KEPT[-1].stem)
+        assert None not in (findings.ledger, findings.power, findings.rivals)
+
+    assert generated(page) == {name: text.strip() for name, text in blocks(findings).items()}
+    for name, text in plots(findings.ledger, findings.power).items():
+        assert (PAGE.parent / "images" / name).read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_the_kept_findings_are_those_of_the_recording_and_of_the_gate(path: Path) -> None:
+    findings = Findings.read(path.parent, path.stem)
+    assert findings.ledger is not None
+    assert findings.power is not None
+    assert findings.rivals is not None
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    origins = (findings.ledger.origin, findings.power.origin, findings.rivals.origin)
+
+    assert {origin.sha256 for origin in origins} == {digest}
+    assert findings.ledger.design == findings.power.design == Design()
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_the_kept_figures_come_out_again(path: Path) -> None:
+    findings = Findings.read(path.parent, path.stem)
+    assert findings.ledger is not None
+    samples = Samples.load(path)
+    table = samples.log_ratios()
+    first = ledger.first_stage(table, Design(), 20, Scheme.SHUFFLED)
+    clean = ledger.clean_runs(table, Design(), 0.005, 20, 0)
+    noise = np.sqrt(np.nanmean(table**2, axis=1))
+
+    assert [case.deviation for case in findings.ledger.cases] == pytest.approx(noise.tolist())
+    assert fit_prior(table).deviation == pytest.approx(findings.ledger.prior.deviation)
+    assert (clean.slower, clean.faster) == (0, 0)
+    assert first.flagged <= 5  # of 20, where 1 is expected
+
+
+def test_names_leave_out_what_is_the_same_everywhere() -> None:
+    assert document._name("Attention[4x8x1024x64,full,flopwatch]") == "Attention 4x8x1024x64 full"

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from evidence.samples import Samples
+
+from flopwatch.measure.pair import PairSample
+from flopwatch.measure.protocol import Method, Plan
+from flopwatch.model import Case
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_recording_reads_as_it_was_written(samples: Samples, recording: Path) -> None:
+    found = Samples.load(recording)
+
+    np.testing.assert_allclose(found.seconds, samples.seconds, rtol=2e-7)
+    np.testing.assert_allclose(found.launch_seconds, samples.launch_seconds, rtol=2e-7)
+    assert (found.cases, found.about) == (samples.cases, samples.about)
+
+
+def test_samples_that_are_no_whole_steps_are_kept_more_finely(samples: Samples, tmp_path: Path) -> None:
+    odd = Samples(
+        cases=samples.cases,
+        seconds=samples.seconds + np.float32(1.3e-9),
+        launch_seconds=samples.launch_seconds,
+        calls=samples.calls,
+        about=samples.about,
+    )
+    odd.save(tmp_path / "odd.npz")
+
+    totals = (Samples.load(tmp_path / "odd.npz").seconds - odd.seconds) * samples.calls[:, None, None, None]
+    assert np.nanmax(abs(totals)) < 0.6e-9
+
+
+def test_ratios_are_those_of_the_gate_however_many_cycles_a_case_took() -> None:
+    case = Case(suite="Add", values=("16", "flopwatch"))
+    plan = Plan(method=Method.GRAPH, calls=4, input_sets=2)
+    turns = (((1.0, 1.1), (2.0, 2.1), (3.0, 3.3)), ((1.1, 1.1), (2.2, 2.0), (3.5, 3.6)))
+    sample = PairSample(case=case, plan=plan, seconds=turns)
+    longer = PairSample(case=case, plan=plan, seconds=((*turns[0], (1.0, 1.0)), (*turns[1], (1.0, 1.2))))
+    apart = PairSample(case=case, plan=plan, seconds=(((1.0, 1.0, 1.0, 1.2),), ((1.0, 1.5, 1.5, 1.6),)))
+    found = Samples.collect([{case.id: each} for each in (sample, longer, apart)], [case.id], {})
+
+    assert found.log_ratios()[0] == pytest.approx([each.log_ratio for each in (sample, longer, apart)], abs=1e-6)
+
+
+def test_some_pairs_can_be_kept(samples: Samples) -> None:
+    np.testing.assert_array_equal(samples.only(np.array([3, 1])).log_ratios(), samples.log_ratios()[:, [3, 1]])
+
+
+def test_figures_name_the_file_that_they_come_from(samples: Samples, recording: Path) -> None:
+    origin = samples.origin(recording)
+
+    assert (origin.file, origin.gpu, origin.pairs) == ("aa-2026-11-21.npz", "NVIDIA H200", 24)
+    assert len(origin.sha256) == 64
