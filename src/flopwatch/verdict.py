@@ -90,6 +90,8 @@ def judge_numbers(base: Side, head: Side, *, ceiling_eps: float) -> tuple[Mark |
 
 def _judge_failure(failure: Failure, base: Side) -> tuple[Mark | None, str]:
     cause = f"{failure.kind}: {failure.message.splitlines()[0]}"
+    if base.failure is not None and base.bits:
+        return Mark.UNSURE, f"results differ, and their reference fails ({cause})"
     if base.failure is not None:
         return None, f"not compared: runs on neither side ({cause})"
     return Mark.BROKEN, f"fails on head, runs on base ({cause})"

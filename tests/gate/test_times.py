@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, cast
 import pytest
 
 from flopwatch.config import Config
-from flopwatch.errors import UsageError
+from flopwatch.errors import MachineError, UsageError
 from flopwatch.gate.result import CaseVerdict
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.gate.times import MAX_FAILURES, SENTINELS, Observer, Times, design_for, measure_times
@@ -35,7 +35,10 @@ class Gpu:
     noise: float = 0.001
     plan: Plan = PLAN
     failing: dict[tuple[Arm, str], Failure] = field(default_factory=dict)
+    recovers_after: int = 10**9
     interrupt_after: int = 10**9
+    interrupt_launch_anew: bool = False
+    lost_after: int = 10**9
     visits: int = 0
     started: list[Arm] = field(default_factory=list)
     anew: list[bool] = field(default_factory=list)
@@ -58,9 +61,13 @@ class FakeWorker:
 
     def prepare(self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = ()) -> Prepared:
         failure = self.gpu.failing.get((self.arm, case.suite))
-        if failure:
+        if failure and self.gpu.recovers_after > 0:
+            self.gpu.recovers_after -= 1
             raise CaseFailed(failure, cast("Worker", self))
         return Prepared(plan=plan or self.gpu.plan, choices=tuple(pins))
+
+    def tune(self, _case: Case) -> tuple[Choice, ...]:
+        return ()
 
     def visit(self, case: Case, samples: int) -> tuple[float, ...]:
         self.gpu.visits += 1
@@ -70,6 +77,8 @@ class FakeWorker:
         return (1e-5 * math.exp(self.offset) * (1 + slowdown),) * samples
 
     def launch(self, _case: Case, samples: int) -> tuple[float, ...]:
+        if self.gpu.interrupt_launch_anew and self.gpu.anew[-1]:
+            raise KeyboardInterrupt
         slowdown = self.gpu.launch_slowdown if self.arm is Arm.HEAD else 0.0
         return (2e-5 * math.exp(5 * self.offset) * (1 + slowdown),) * samples
 
@@ -84,7 +93,11 @@ class FakeSides(Sides):
         return cast("Worker", FakeWorker(arm, self.gpu))
 
 
+@dataclass(kw_only=True)
 class FakeWatch:
+    gpu: Gpu
+    snapshots: int = 0
+
     def clock(self) -> int:
         return 1980
 
@@ -92,6 +105,9 @@ class FakeWatch:
         return 0
 
     def snapshot(self) -> Snapshot:
+        self.snapshots += 1
+        if self.snapshots > self.gpu.lost_after:
+            raise MachineError("the GPU is lost")
         return Snapshot(
             time_s=0.0,
             sm_clock_mhz=1980,
@@ -119,7 +135,7 @@ def measure(gpu: Gpu, verdicts: Sequence[CaseVerdict], *, config: Config | None 
     return measure_times(
         sides,
         verdicts,
-        watch=cast("Watch", FakeWatch()),
+        watch=cast("Watch", FakeWatch(gpu=gpu)),
         observer=Observer(),
         toss=lambda: coin.random() < 0.5,
         design=design,
@@ -174,7 +190,7 @@ def test_slot_0_starts_first_whichever_arm_it_has() -> None:
     gpu = Gpu()
     found = measure(gpu, [verdict("Add")])
     expected = [(Arm.HEAD, Arm.BASE)[log.head_slot] for log in found.pairs]
-    assert gpu.started[::2] == expected
+    assert gpu.started[::2] == expected  # no sentinel, so nothing else is started
 
 
 def test_a_case_that_cannot_be_captured_is_told_of() -> None:
@@ -220,6 +236,28 @@ def test_a_case_that_fails_on_both_sides_is_unsure_not_broken() -> None:
     assert found.verdicts[3].mark is Mark.UNSURE
     assert "TimedOut" in found.verdicts[3].reason
     assert {entry.mark for entry in found.verdicts if entry.case.suite != "Norm"} == {Mark.SAME}
+
+
+def test_a_case_that_fails_now_and_then_is_unsure_though_head_had_the_bad_luck() -> None:
+    crash = Failure(kind="WorkerDied", message="exit status -9 during visit")
+    gpu = Gpu(failing={(Arm.HEAD, "Norm"): crash}, recovers_after=MAX_FAILURES + 2)
+    found = measure(gpu, [verdict(name) for name in CASES])
+    assert found.verdicts[3].mark is Mark.UNSURE
+
+
+def test_a_gpu_that_is_lost_makes_the_run_unfit_and_loses_nothing_that_was_measured() -> None:
+    found = measure(Gpu(slowdown={"Add": 0.05}, lost_after=3), [verdict(name) for name in CASES])
+    assert "the GPU is lost" in found.unfit
+    assert {entry.mark for entry in found.verdicts} == {Mark.UNSURE}
+    assert len(found.pairs) == 3
+
+
+def test_an_interrupt_while_launches_are_confirmed_keeps_what_was_proved_of_the_time() -> None:
+    gpu = Gpu(slowdown={"Add": 0.05}, launch_slowdown=0.5, interrupt_launch_anew=True)
+    found = measure(gpu, [verdict(name) for name in CASES])
+    assert found.interrupted
+    assert found.verdicts[0].mark is Mark.SLOWER
+    assert {entry.mark for entry in found.verdicts[1:]} == {Mark.SAME}
 
 
 def test_broken_numbers_stay_broken_whatever_the_time() -> None:

@@ -222,8 +222,8 @@ def test_the_launch_is_measured_of_kernels_that_are_sampled_many_at_a_time() -> 
     assert [[len(cycle) for cycle in slot] for slot in found.launch_seconds] == [[2 * LAUNCHES] * LAUNCH_CYCLES] * 2
 
 
-def test_the_launch_is_not_measured_of_kernels_that_are_sampled_alone() -> None:
-    found = sample(sides(), plan=ALONE)
+def test_the_launch_is_not_measured_where_it_is_part_of_the_time() -> None:
+    found = sample(sides(), plan=EVENTS)
 
     assert found.launch_seconds == ((), ())
     assert found.launch_log_ratio is None

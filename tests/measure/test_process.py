@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -141,8 +142,14 @@ def test_a_nursery_that_dies_takes_its_workers_along(
             with pytest.raises(CaseFailed, match="WorkerDied: exit status -9 during numbers"):
                 hanging.result()
         wait_until_gone(pid)
-        with pytest.raises(CaseFailed, match="WorkerDied: the nursery"):
+        with pytest.raises(NurseryFailed, match="the nursery"):
+            nursery.ready()
+        # Without a GPU the case fails, but in a new interpreter: no one is left to fork it.
+        monkeypatch.setattr(Op.NUMBERS, "deadline_s", 120.0)
+        assert worker.hello.declared
+        with contextlib.suppress(CaseFailed):
             worker.numbers(case("fair"))
+        assert worker.pid in children(os.getpid())
     assert (children(os.getpid()), sum(1 for _ in Path("/proc/self/fd").iterdir())) == before
 
 

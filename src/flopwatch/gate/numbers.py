@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 SEEDS = (0, 1, 2)
 #: Failures that a busy machine can bring about; the case is tried once more.
 PERHAPS_BY_ACCIDENT = frozenset({"WorkerDied", "OutOfMemoryError"})
-#: Where the tuner chose differently on head, base's choice is kept if head's own timing of it is within this of the
-#: best: a near tie, which falls one way or the other from process to process.
-NEAR_TIE = 1.02
+UNSTABLE = "unstable tuning: the choice flips from process to process; both sides run base's"
 
 
 def check_small(sides: Sides, declared: Sequence[DeclaredCase], *, both: bool) -> tuple[CaseVerdict, ...]:
@@ -49,12 +47,8 @@ def check_on_gpu(
     """
     running = [entry for entry in declared if entry.case not in identical]
     cases = [entry.case for entry in running]
-    tuned: dict[Arm, dict[Case, Side]] = {}
-    for arm in Arm:  # one GPU: one side at a time
-        with sides.worker(Mode.GPU, arm) as worker:
-            tuned[arm] = {case: _tuned(worker, case, pins.get(case, ())) for case in cases}
-    for case in cases:
-        tuned[Arm.HEAD][case] = settle(tuned[Arm.BASE][case], tuned[Arm.HEAD][case])
+    tuned = {arm: _tune(sides, arm, cases, pins) for arm in Arm}  # one GPU: one side at a time
+    unstable = _settle(sides, tuned, pins)
     ran: dict[Arm, dict[Case, Side]] = {}
     for arm in Arm:
         with sides.worker(Mode.GPU, arm) as worker:
@@ -65,7 +59,12 @@ def check_on_gpu(
             ran[arm] |= {case: _with_numbers(worker, case, ran[arm][case]) for case in differing}
     found = {
         entry.case: _judged(
-            CaseVerdict(case=entry.case, base=ran[Arm.BASE][entry.case], head=ran[Arm.HEAD][entry.case]),
+            CaseVerdict(
+                case=entry.case,
+                base=ran[Arm.BASE][entry.case],
+                head=ran[Arm.HEAD][entry.case],
+                notes=(UNSTABLE,) if entry.case in unstable else (),
+            ),
             _ceiling(sides, entry),
         )
         for entry in running
@@ -75,22 +74,49 @@ def check_on_gpu(
     )
 
 
-def settle(base: Side, head: Side) -> Side:
-    """Return head with base's choices where head's own tuner found them as good, within a near tie.
+def _settle(sides: Sides, tuned: dict[Arm, dict[Case, Side]], pins: dict[Case, tuple[Choice, ...]]) -> set[Case]:
+    """Tune once more where the sides chose differently; where a side then chooses otherwise, give head base's choice.
 
-    >>> tie = Side(choices=(Choice(kernel="k", config="wide", timings_us={"wide": 10.0, "tall": 10.1}),))
-    >>> settle(Side(choices=(Choice(kernel="k", config="tall"),)), tie).choices[0].config
+    Returns:
+        The cases whose tuning is unstable: near ties, which are no change of the code.
+    """
+    base, head = tuned[Arm.BASE], tuned[Arm.HEAD]
+    differing = [case for case in base if _configs(base[case]) != _configs(head[case])]
+    if not differing:
+        return set()
+    again = {arm: _tune(sides, arm, differing, pins) for arm in (Arm.HEAD, Arm.BASE)}
+    unstable = {
+        case for case in differing if any(_configs(again[arm][case]) != _configs(tuned[arm][case]) for arm in Arm)
+    }
+    head.update({case: with_choices_of(base[case], head[case]) for case in unstable})
+    return unstable
+
+
+def with_choices_of(base: Side, head: Side) -> Side:
+    """Return head with base's choices, as far as they are among its candidates.
+
+    >>> tuned = Side(choices=(Choice(kernel="k", config="wide", timings_us={"wide": 10.0, "tall": 10.1}),))
+    >>> with_choices_of(Side(choices=(Choice(kernel="k", config="tall"),)), tuned).choices[0].config
     'tall'
     """
-    before = {choice.kernel: choice.config for choice in base.choices}
-    return replace(head, choices=tuple(_settled(choice, before.get(choice.kernel)) for choice in head.choices))
+    before = dict(_configs(base))
+    return replace(
+        head,
+        choices=tuple(
+            replace(choice, config=before[choice.kernel]) if before.get(choice.kernel) in choice.timings_us else choice
+            for choice in head.choices
+        ),
+    )
 
 
-def _settled(choice: Choice, before: str | None) -> Choice:
-    if before is None or before not in choice.timings_us:
-        return choice
-    as_good = choice.timings_us[before] <= NEAR_TIE * min(choice.timings_us.values())
-    return replace(choice, config=before) if as_good else choice
+def _configs(side: Side) -> list[tuple[str, str]]:
+    return [(choice.kernel, choice.config) for choice in side.choices]
+
+
+def _tune(sides: Sides, arm: Arm, cases: Sequence[Case], pins: dict[Case, tuple[Choice, ...]]) -> dict[Case, Side]:
+    """Tune every case in a fresh process."""
+    with sides.worker(Mode.GPU, arm) as worker:
+        return {case: _tuned(worker, case, pins.get(case, ())) for case in cases}
 
 
 def _ceiling(sides: Sides, entry: DeclaredCase) -> float:
@@ -141,7 +167,7 @@ def _judged(verdict: CaseVerdict, ceiling: float) -> CaseVerdict:
     """Judge by results and memory, and note a configuration that changed."""
     mark, reason = judge_numbers(verdict.base, verdict.head, ceiling_eps=ceiling)
     memory_mark, memory_reason = judge_memory(verdict.base, verdict.head)
-    notes = tuple(changed_choices(verdict.base.choices, verdict.head.choices))
+    notes = (*verdict.notes, *changed_choices(verdict.base.choices, verdict.head.choices))
     if memory_mark is None and memory_reason:
         notes = (*notes, memory_reason)
     if mark is None and memory_mark is not None:

@@ -38,7 +38,7 @@ class Sides(contextlib.AbstractContextManager["Sides"]):
         self.device = device
         self.trees = {Arm.BASE: base_tree, Arm.HEAD: head_tree}
         self.notes: list[str] = []
-        self._nurseries: dict[Arm, Nursery | None] = {}
+        self._nurseries: dict[Arm, Nursery] = {}
         self._stack = contextlib.ExitStack()
 
     def code(self, arm: Arm) -> Code:
@@ -71,14 +71,15 @@ class Sides(contextlib.AbstractContextManager["Sides"]):
         return workers[0], workers[1]
 
     def _nursery(self, arm: Arm) -> Nursery | None:
-        nursery = self._nurseries.get(arm)
-        if nursery is not None:
+        """Return the arm's nursery, if both arms have one: what is forked and what is not differ in more than code."""
+        for other, nursery in self._nurseries.items():
             try:
                 nursery.ready()
             except NurseryFailed as error:
-                self.notes.append(f"each worker of {arm.value} starts anew, 3 s slower: {error.failure.message}")
-                self._nurseries[arm] = nursery = None
-        return nursery
+                self.notes.append(f"workers start anew, 3 s slower: {other.value}: {error.failure.message}")
+                self._nurseries = {}
+                break
+        return self._nurseries.get(arm)
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from flopwatch.errors import SuiteError, UndecidedError
@@ -13,6 +13,7 @@ from flopwatch.measure.client import CaseFailed, Mode, Worker, side_by_side
 from flopwatch.measure.protocol import DeclaredCase, Hello
 from flopwatch.model import Case, KernelFacts
 from flopwatch.static.comparison import merge_facts
+from flopwatch.static.devices import find_device
 from flopwatch.static.identity import CaseIdentity, is_same
 from flopwatch.static.tree import tree_identity
 
@@ -64,7 +65,9 @@ def find_static(sides: Sides, select: str) -> StaticFindings:
             return StaticFindings(
                 hello=head.hello,
                 declared=declared,
-                base=compiled,
+                base=replace(
+                    compiled, uncovered=tuple(replace(entry, side=Arm.BASE.value) for entry in compiled.uncovered)
+                ),
                 head=compiled,
                 identical=frozenset(entry.case for entry in declared),
             )
@@ -74,6 +77,8 @@ def find_static(sides: Sides, select: str) -> StaticFindings:
         arms = {base: Arm.BASE, head: Arm.HEAD}
         base_side, head_side = side_by_side(lambda worker: _compile(worker, arms[worker], cases), [base, head])
         nothing = CaseIdentity(cause="not compiled")
+        if head.hello.compute_capability not in (None, find_device(sides.device).compute_capability):
+            cases = []  # what was compiled for another GPU proves nothing about this one
         identical = frozenset(
             case
             for case in cases

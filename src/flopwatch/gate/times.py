@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flopwatch.errors import UsageError
+from flopwatch.errors import MachineError, UsageError
 from flopwatch.gate.result import CaseVerdict, PairLog
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure import fitness
@@ -26,25 +26,25 @@ from flopwatch.measure.protocol import Method, Plan
 from flopwatch.model import Case, Choice, Failure, Mark
 from flopwatch.stats import Decision, Design, Prior, SeriesResult, decide, interval
 from flopwatch.stats import plan as plan_pairs
-from flopwatch.verdict import margin_of
+from flopwatch.verdict import Side, margin_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-#: Of the chance of a false alarm, 0.1 % a run, a fifth is for the cost of launches, the rest for time: 5 % of 1.6 %.
-#: The fifth is spent on the second stage alone: forks of one parent share its address space and its hash seed, which
-#: belong to the arm and which no coin turns over. The first stage may flag as it likes; the second starts anew.
-TIME_CONFIRM_ALPHA = 0.016
+#: Of the chance of a false alarm, 0.1 % a run, time has 0.08 % (`stats.design`), the cost of launches the rest. All of
+#: it is spent on the second stage: forks of one parent share its address space and its hash seed, which belong to the
+#: arm and which no coin turns over. The first stage may flag as it likes; the second starts anew.
 LAUNCH_ALPHA = 0.05
 LAUNCH_CONFIRM_ALPHA = 0.0002
 #: What is believed of the error of a pair's launch cost: 3 to 9 % on one core of the host of an H200 (2026-11-21).
 LAUNCH_PRIOR = Prior(degrees=8, deviation=0.05)
 #: Cases that are identical on both sides and measured nevertheless: an alarm about one tells of the machine.
 SENTINELS = 3
-#: A case that failed in so many pairs is not measured further.
+#: A case that failed in so many pairs is not measured further, and is tried so often on either side by itself.
 MAX_FAILURES = 2
+FAILURE_TRIALS = 5
 #: Seconds of a pair: to start it, and for each case. An H200 needed 13 s for 66 cases (2026-11-21).
 START_S = 1.5
 CASE_S = 0.2
@@ -109,7 +109,6 @@ class _Pairs:
             self.observer.pairs(number, pairs)
             found.append(self._pair(cases))
             self.logs.append(found[-1])
-            self.snapshots.append(self.watch.snapshot())
         self.observer.pairs(pairs, pairs)
         return found
 
@@ -142,8 +141,22 @@ class _Pairs:
                     self.failures[case].append((arms[failed] if alone else None, error.failure))
                     continue
                 self._keep(sample, arms, log)
-                self.processes |= {worker.pid for worker in slots if worker.pid is not None}
+            # While both are there: a process that is unknown beside them is somebody else's.
+            self.processes |= {worker.pid for worker in slots if worker.pid is not None}
+            self.snapshots.append(self.watch.snapshot())
         return replace(log, seconds=time.monotonic() - start)
+
+    def always_fails_on_head(self, case: Case) -> bool:
+        """Try a case in fresh processes of both arms by turns; tell whether head fails each time and base never.
+
+        If both arms failed alike, by accident, that would come out in at most one of 4^`FAILURE_TRIALS` cases.
+        """
+        for _ in range(FAILURE_TRIALS):
+            for arm, side in ((Arm.HEAD, self.verdicts[case].head), (Arm.BASE, self.verdicts[case].base)):
+                with self.sides.worker(Mode.GPU, arm) as worker:
+                    if self._runs_alone(worker, case, side.choices) is (arm is Arm.HEAD):
+                        return False
+        return True
 
     def _runs_alone(self, worker: Worker, case: Case, pins: Sequence[Choice]) -> bool:
         """Tell whether a slot runs what the other one failed at."""
@@ -189,24 +202,24 @@ def measure_times(
     cases = [*running, *sentinels]
     pairs = _Pairs(sides=sides, verdicts=by_case, watch=watch, observer=observer, toss=toss)
     margins = [margin_of(sides.config.margin_of(case.id)) for case in cases]
-    interrupted = False
+    interrupted, lost = False, ""
     launches: dict[Case, SeriesResult] = {}
-    suite = None
+    decision: Decision | None = None
     try:
+        _pin_sentinels(sides, sentinels, by_case)
         decision = _decide_time(design, cases, margins, pairs)
-        # A case that is slower already needs no second reason.
-        others = [case for case, result in zip(cases, decision.series, strict=True) if result.mark is not Mark.SLOWER]
-        launches = _decide_launch(others, margin_of(sides.config.launch_margin_percent), pairs)
+        launches = _decide_launch(cases, margin_of(sides.config.launch_margin_percent), pairs)
     except KeyboardInterrupt:
         interrupted = True
-        results = _so_far(cases, pairs.logs, design)
-    else:
-        results, suite = decision.series, decision.suite
+    except MachineError as error:  # the GPU no longer answers
+        lost = str(error)
+    suite = decision.suite if decision else None
+    results = decision.series if decision else _so_far(cases, pairs.logs, design)
     found = {}
     for case, margin, result in zip(cases, margins, results, strict=True):
         found[case] = _judged(by_case[case], pairs, replace_margin=margin, result=result, launch=launches.get(case))
-    unfit = _unfit(pairs, [found.pop(case) for case in sentinels])
-    if unfit or interrupted:
+    unfit = lost or _unfit(pairs, [found.pop(case) for case in sentinels])
+    if unfit or decision is None:
         found = {case: _undecided(verdict, unfit) for case, verdict in found.items()}
         suite = None
     return Times(
@@ -225,7 +238,7 @@ def design_for(sides: Sides, cases: Sequence[Case], budget_s: float | None) -> t
     Raises:
         UsageError: the budget is too small for any verdict.
     """
-    design = Design(confirm_alpha=TIME_CONFIRM_ALPHA, same_within=margin_of(sides.config.same_within_percent))
+    design = Design(same_within=margin_of(sides.config.same_within_percent))
     if budget_s is None or not cases:
         return design, ""
     margins = [margin_of(sides.config.margin_of(case.id)) for case in cases]
@@ -262,6 +275,9 @@ def _decide_time(design: Design, cases: Sequence[Case], margins: Sequence[float]
             looks.clear()
         pairs.stage = "screen" if screening else "confirm"
         chosen = [cases[row] for row in rows]
+        # What the host enqueues depends on the process, and forks of one parent are alike.
+        uncaptured = [case for case in chosen if case in pairs.plans and pairs.plans[case].method is Method.EVENTS]
+        pairs.anew = bool(uncaptured) and not screening
         pairs.observer.step(f"measuring {len(chosen)} cases in {number} pairs")
         return _table([log.log_ratios for log in pairs.measure(chosen, number)], chosen)
 
@@ -309,7 +325,7 @@ def _judged(
     case = verdict.case
     mark, reason = verdict.mark, verdict.reason
     if mark is None:
-        mark, reason = _failed(pairs.failures[case]) or (result.mark, reason)
+        mark, reason = _failed(case, pairs) or (result.mark, reason)
     if mark is not Mark.BROKEN and launch is not None and launch.mark is Mark.SLOWER:
         mark, reason = Mark.SLOWER, reason or "a call costs the host more"
     sides = {
@@ -334,13 +350,14 @@ def _judged(
     )
 
 
-def _failed(failures: Sequence[tuple[Arm | None, Failure]]) -> tuple[Mark, str] | None:
+def _failed(case: Case, pairs: _Pairs) -> tuple[Mark, str] | None:
     """Judge a case that failed while it was measured, though it ran when its results were checked."""
+    failures = pairs.failures[case]
     if len(failures) < MAX_FAILURES:
         return None
     failure = failures[-1][1]
     cause = f"{failure.kind}: {failure.message.splitlines()[0]}"
-    if {arm for arm, _ in failures} == {Arm.HEAD}:
+    if {arm for arm, _ in failures} == {Arm.HEAD} and pairs.always_fails_on_head(case):
         return Mark.BROKEN, f"fails on head while it is measured, not on base ({cause})"
     return Mark.UNSURE, f"fails while it is measured ({cause})"
 
@@ -350,6 +367,17 @@ def _undecided(verdict: CaseVerdict, why: str) -> CaseVerdict:
     if verdict.mark is Mark.BROKEN or verdict.mark is None:
         return verdict
     return replace(verdict, mark=Mark.UNSURE, reason="the machine is unfit" if why else "the run was interrupted")
+
+
+def _pin_sentinels(sides: Sides, sentinels: Sequence[Case], verdicts: dict[Case, CaseVerdict]) -> None:
+    """Tune the sentinels once, for both sides: identical cases were not run before."""
+    if not sentinels:
+        return
+    with sides.worker(Mode.GPU, Arm.BASE) as worker:
+        for case in sentinels:
+            with contextlib.suppress(CaseFailed):  # it will fail again, where that is told
+                side = Side(choices=worker.tune(case))
+                verdicts[case] = replace(verdicts[case], base=side, head=side)
 
 
 def _so_far(cases: Sequence[Case], logs: Sequence[PairLog], design: Design) -> tuple[SeriesResult, ...]:

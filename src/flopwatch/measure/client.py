@@ -86,9 +86,16 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
                 ) from None
         return self._hello
 
-    def prepare(self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = ()) -> Prepared:
-        """Make a case ready on the GPU; return the plan that was chosen, which may differ from `plan`."""
-        return self._ask(Request(op=Op.PREPARE.word, case=case, plan=plan, pins=tuple(pins)), Op.PREPARE, Prepared)
+    def prepare(
+        self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = (), *, beside: bool = False
+    ) -> Prepared:
+        """Make a case ready on the GPU, in place of the one before or `beside` it.
+
+        Returns:
+            The plan that was chosen, which may differ from `plan`, and what autotuned kernels run in.
+        """
+        request = Request(op=Op.PREPARE.word, case=case, plan=plan, pins=tuple(pins), beside=beside)
+        return self._ask(request, Op.PREPARE, Prepared)
 
     def visit(self, case: Case, samples: int) -> tuple[float, ...]:
         """Take samples of the prepared case: seconds per call."""
@@ -165,17 +172,15 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         replies_read, replies_write = os.pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process; close() closes it
         ends = (requests_read, replies_write, self._log.fileno())
-        try:
-            if self._nursery is None:
-                self._process = spawn(self.mode, self._code, *ends)
-            else:
+        if self._nursery is not None:
+            try:
                 self._process = self._nursery.fork(*ends)
-        except NurseryFailed as error:
-            for descriptor in (requests_read, requests_write, replies_read, replies_write):
-                os.close(descriptor)
-            self._log.close()
-            self._log = None
-            raise CaseFailed(error.failure, self) from None
+            except NurseryFailed:
+                self._nursery = None
+        if self._process is None:
+            self._process = spawn(self.mode, self._code, *ends)
+        if self._abandoned:  # by another thread, which found no process to stop
+            self._process.kill()
         os.close(requests_read)
         os.close(replies_write)
         self._requests = os.fdopen(requests_write, "wb")

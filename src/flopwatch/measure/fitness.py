@@ -52,8 +52,9 @@ MIN_MARGIN_C = 10
 #: who knows the largest case asks for more.
 MIN_FREE_BYTES = 4 << 30
 
-#: Degrees a minute, up or down, past which the temperature is not settled. A suite of 60 cases runs for 150 s; at this
-#: slope it would use up 25 degrees, all that a warm GPU has left before it slows down.
+#: Degrees a minute past which the temperature rises too fast; that it falls while few cases are confirmed is no fault.
+#: A suite of 60 cases runs for 150 s; at this slope it would use up 25 degrees, all that a warm GPU has left before it
+#: slows down.
 MAX_SLOPE_C_PER_MIN = 10.0
 
 #: The slope is of the second half of the snapshots, because the load itself heats the chip at first, and is not judged
@@ -189,7 +190,7 @@ def over_run(snapshots: Sequence[Snapshot], *, ours: Collection[int], invalid: i
     if foreign := newcomers(snapshots, ours=ours):
         faults.append(_busy(foreign, "the GPU"))
     slope = temperature_slope(snapshots)
-    if slope is not None and abs(slope) > MAX_SLOPE_C_PER_MIN:
+    if slope is not None and slope > MAX_SLOPE_C_PER_MIN:
         faults.append(
             Fault(
                 what=f"the GPU's temperature moved by {slope:+.1f} degrees C a minute",

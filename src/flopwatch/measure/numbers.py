@@ -66,9 +66,12 @@ def difference(result: torch.Tensor, reference: torch.Tensor) -> Numbers:
     bitwise, dtype = _bitwise(result), _dtype(result)
     if not result.numel():
         return Numbers(dtype=dtype, max_diff=0.0, max_diff_eps=0.0, finite=True, bitwise=bitwise)
-    finite = bool(torch.isfinite(result).all()) or not bool(torch.isfinite(reference).all())
-    max_diff = float((result.double() - reference).abs().max())
-    scale = torch.finfo(result.dtype).eps * float(reference.abs().max())
+    known = torch.isfinite(reference)
+    finite = bool((torch.isfinite(result) == known).all())
+    if not bool(known.any()):
+        return Numbers(dtype=dtype, max_diff=None, max_diff_eps=None, finite=finite, bitwise=bitwise)
+    max_diff = float((result.double() - reference)[known].abs().max())
+    scale = torch.finfo(result.dtype).eps * float(reference[known].abs().max())
     if not max_diff < float("inf"):
         return Numbers(dtype=dtype, max_diff=None, max_diff_eps=None, finite=finite, bitwise=bitwise)
     relative = max_diff / scale if scale else (0.0 if not max_diff else None)

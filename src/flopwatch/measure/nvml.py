@@ -215,8 +215,12 @@ def _start() -> Any:  # noqa: ANN401 - the bindings are untyped
 
 
 def _present(nvml: Any) -> dict[str, str]:  # noqa: ANN401 - the bindings are untyped
-    handles = (nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount()))
-    return {nvml.nvmlDeviceGetUUID(handle): nvml.nvmlDeviceGetName(handle) for handle in handles}
+    found = {}
+    for index in range(nvml.nvmlDeviceGetCount()):
+        with contextlib.suppress(nvml.NVMLError):  # a GPU that is lost takes no other along
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            found[nvml.nvmlDeviceGetUUID(handle)] = nvml.nvmlDeviceGetName(handle)
+    return found
 
 
 def _watts(milliwatts: int | None) -> float | None:

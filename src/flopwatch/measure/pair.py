@@ -5,8 +5,8 @@ On an H200 (2026-11-20) 16 ABBA cycles of 3 samples gave an A/A error of 0.05 % 
 at the same cost. What is left is the placement of buffers, which differs from process to process and from allocation to
 allocation; each preparation draws it anew.
 
-Nothing here knows which slot is head: slot 0 starts first, allocates first and takes the first turn of each cycle, and
-a coin that is tossed elsewhere says who it is.
+Nothing here knows which slot is head: slot 0 is asked first and takes the first turn of each cycle, and a coin that is
+tossed elsewhere says who it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from flopwatch.measure.client import CaseFailed, side_by_side
 from flopwatch.measure.fitness import SlotReading, pair_fault
-from flopwatch.measure.protocol import Plan, Prepared
+from flopwatch.measure.protocol import Method, Plan, Prepared
 from flopwatch.model import Case, Choice
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ SAMPLES = 3
 #: six cycles of 2048x4096x14336, 30 ms, differed by 2 to 5 %, later ones by 0.2 % (H200, 2026-11-21).
 SETTLE_FROM_SECONDS = 100e-6
 SETTLE_S = 0.05
-#: For the cost of a launch to the host, which only matters to kernels that are short enough to wait for it.
+#: For the cost of a launch to the host, which the time of a graph leaves out.
 LAUNCH_CYCLES = 3
 LAUNCHES = 8
 _ABBA = (0, 1, 1, 0)
@@ -154,7 +154,7 @@ def sample_pair(
         case=case,
         plan=prepared[0].plan,
         seconds=turns.taken(),
-        launch_seconds=_sample_launches(slots, case) if prepared[0].plan.calls > 1 else ((), ()),
+        launch_seconds=_sample_launches(slots, case) if prepared[0].plan.method is Method.GRAPH else ((), ()),
         choices=(prepared[0].choices, prepared[1].choices),
         fault=pair_fault(*(SlotReading.of(*reading) for reading in readings)) if meter else "",
     )

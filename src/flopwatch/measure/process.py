@@ -40,6 +40,7 @@ class Code:
         packages: the dotted names under test.
         device: the GPU to compile for where none is there.
         keep_choices: whether Triton keeps its tuner's choices on disk, so that processes and commits agree on them.
+        python: the interpreter, with a flopwatch of its own; None is the one that runs now.
     """
 
     benchmarks: Path
@@ -48,6 +49,12 @@ class Code:
     packages: tuple[str, ...] = ()
     device: str = "h200"
     keep_choices: bool = False
+    python: Path | None = None
+
+    @property
+    def interpreter(self) -> str:
+        """The Python that imports it."""
+        return str(self.python or sys.executable)
 
     def environment(self, mode: Mode) -> dict[str, str]:
         """Return the environment of a process that runs this code."""
@@ -81,8 +88,8 @@ class Process(Protocol):
 def spawn(mode: Mode, code: Code, requests_fd: int, replies_fd: int, log_fd: int) -> Process:
     """Start a worker in a new interpreter."""
     arguments = [mode.value, str(code.benchmarks.resolve()), code.device, str(requests_fd), str(replies_fd)]
-    return subprocess.Popen(  # noqa: S603 - our own interpreter and module
-        [sys.executable, "-P", "-m", "flopwatch.measure.worker", *arguments],
+    return subprocess.Popen(  # noqa: S603 - an interpreter that the user chose, and our own module
+        [code.interpreter, "-P", "-m", "flopwatch.measure.worker", *arguments],
         env=code.environment(mode),
         stdin=subprocess.DEVNULL,
         stdout=log_fd,
@@ -114,8 +121,8 @@ class Nursery(contextlib.AbstractContextManager["Nursery"]):
         self._lock = threading.Lock()  # the slots of a pair prepare, fork and reap from two threads
         with theirs:
             arguments = [str(code.benchmarks.resolve()), code.device, str(theirs.fileno())]
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                [sys.executable, "-P", "-m", "flopwatch.measure.nursery", *arguments],
+            self._process = subprocess.Popen(  # noqa: S603 - an interpreter that the user chose, and our own module
+                [code.interpreter, "-P", "-m", "flopwatch.measure.nursery", *arguments],
                 env=code.environment(Mode.GPU),
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
@@ -138,11 +145,7 @@ class Nursery(contextlib.AbstractContextManager["Nursery"]):
             if self._failure is not None:
                 raise NurseryFailed(self._failure)
             if not self._ready:
-                try:
-                    self._receive(_START_DEADLINE_S)
-                except NurseryFailed as error:
-                    self._failure = error.failure
-                    raise
+                self._receive(_START_DEADLINE_S)
                 self._ready = True
 
     def fork(self, requests_fd: int, replies_fd: int, log_fd: int) -> Process:
@@ -152,23 +155,15 @@ class Nursery(contextlib.AbstractContextManager["Nursery"]):
             NurseryFailed: it is gone.
         """
         self.ready()
-        request = to_json(Nursed(op=NurseryOp.FORK))
-        with self._lock:
-            try:
-                socket.send_fds(self._control, [request], [requests_fd, replies_fd, log_fd])
-            except OSError as error:
-                raise NurseryFailed(Failure(kind="WorkerDied", message=f"the nursery is gone: {error}")) from None
-            child = self._receive(_FORK_DEADLINE_S).value
+        child = self._request(Nursed(op=NurseryOp.FORK), requests_fd, replies_fd, log_fd)
         assert isinstance(child, int)  # noqa: S101 - the nursery is ours
         return _Forked(child, self)
 
     def reap(self, child: int) -> int | None:
         """Return the exit status of a forked worker, None while it runs."""
         try:
-            with self._lock:
-                self._control.send(to_json(Nursed(op=NurseryOp.REAP, child=child)))
-                value = self._receive(_FORK_DEADLINE_S).value
-        except (OSError, NurseryFailed):
+            value = self._request(Nursed(op=NurseryOp.REAP, child=child))
+        except NurseryFailed:
             return -signal.SIGKILL  # the nursery is gone, and takes its children along
         assert value is None or isinstance(value, int)  # noqa: S101 - the nursery is ours
         return value
@@ -188,12 +183,21 @@ class Nursery(contextlib.AbstractContextManager["Nursery"]):
     ) -> None:
         self.close()
 
+    def _request(self, request: Nursed, *descriptors: int) -> object:
+        with self._lock:
+            try:
+                socket.send_fds(self._control, [to_json(request)], list(descriptors))
+            except OSError as error:
+                raise self._failed(Failure(kind="WorkerDied", message=f"the nursery is gone: {error}")) from None
+            return self._receive(_FORK_DEADLINE_S).value
+
     def _receive(self, deadline_s: float) -> Reply:
         self._control.settimeout(deadline_s)
         try:
             message = self._control.recv(_MESSAGE_BYTES)
         except TimeoutError:
-            raise NurseryFailed(Failure(kind="TimedOut", message=f"no answer in {deadline_s:g} s")) from None
+            self._process.kill()  # a late answer would be taken for that to the next request
+            raise self._failed(Failure(kind="TimedOut", message=f"no answer in {deadline_s:g} s")) from None
         except ConnectionError:
             message = b""
         if not message:
@@ -201,11 +205,16 @@ class Nursery(contextlib.AbstractContextManager["Nursery"]):
                 self._process.wait(_LAST_WORDS_S)
             self._log.seek(0)
             last_words = self._log.read()[-_MESSAGE_BYTES:].decode(errors="replace")
-            raise NurseryFailed(Failure(kind="WorkerDied", message="the nursery died", traceback=last_words))
+            raise self._failed(Failure(kind="WorkerDied", message="the nursery died", traceback=last_words))
         reply = from_json(message, Reply)
         if reply.failure is not None:
-            raise NurseryFailed(reply.failure)
+            raise self._failed(reply.failure)
         return reply
+
+    def _failed(self, failure: Failure) -> NurseryFailed:
+        """Give it up: from now on it is never ready."""
+        self._failure = failure
+        return NurseryFailed(failure)
 
 
 class _Forked:

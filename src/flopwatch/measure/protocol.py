@@ -67,7 +67,10 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """One question. A visit takes `samples`; a plan is followed, and choices of the tuner are pinned, where given."""
+    """One question. A visit takes `samples`; a plan is followed, and choices of the tuner are pinned, where given.
+
+    A case is prepared in place of the one before, or `beside` it: then visits of both can take turns.
+    """
 
     op: str
     case: Case | None = None
@@ -75,6 +78,7 @@ class Request:
     samples: int = 0
     pins: tuple[Choice, ...] = ()
     seed: int = 0
+    beside: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,6 +149,7 @@ class Hello:
     Attributes:
         gpu: the GPU's name; None without one.
         gpu_uuid: its identity, as NVML knows it; None without one.
+        compute_capability: of it, major and minor; None without one.
         versions: of Python, torch and Triton.
         declared: the cases of the suites it could import.
         import_failures: the suite modules that it could not, with the cause.
@@ -152,6 +157,7 @@ class Hello:
 
     gpu: str | None
     gpu_uuid: str | None
+    compute_capability: tuple[int, int] | None
     versions: dict[str, str]
     declared: tuple[DeclaredCase, ...]
     import_failures: dict[str, str]

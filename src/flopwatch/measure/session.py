@@ -32,7 +32,7 @@ WARM_UP_SAMPLES = 1
 
 
 class Session:
-    """The state of one worker: its suites, and the case that is ready to be sampled."""
+    """The state of one worker: its suites, and the cases that are ready to be sampled."""
 
     def __init__(self, mode: Mode, benchmarks: Path, device: str) -> None:
         self.mode = mode
@@ -52,9 +52,11 @@ class Session:
                 f"{', '.join(foreign)} did not come from the checkout under test",
                 todo="name every package of the code under test in [tool.flopwatch] packages",
             )
-        self._ready: tuple[Case, PreparedCase] | None = None
+        self._ready: dict[Case, PreparedCase] = {}
         self._answers: dict[str, Callable[[Case, Request], object]] = {
-            Op.PREPARE.word: lambda case, request: self.prepare(case, request.plan, request.pins),
+            Op.PREPARE.word: lambda case, request: self.prepare(
+                case, request.plan, request.pins, beside=request.beside
+            ),
             Op.VISIT.word: lambda case, request: self.prepared(case).sample(request.samples, warm_up=WARM_UP_SAMPLES),
             Op.LAUNCH.word: lambda case, request: self.prepared(case).launch(request.samples),
             Op.RELEASE.word: lambda _case, _request: self.release(),
@@ -102,14 +104,13 @@ class Session:
             causes = [f"{name}: {type(error).__name__}: {error}" for name, error in self.discovery.failures.items()]
             raise SuiteError(f"no suite {case.suite!r}", why="; ".join(causes)) from None
 
-    def prepare(self, case: Case, plan: Plan | None, pins: Sequence[Choice] = ()) -> Prepared:
-        """Make a case ready to be sampled, in place of the one before."""
+    def prepare(self, case: Case, plan: Plan | None, pins: Sequence[Choice] = (), *, beside: bool = False) -> Prepared:
+        """Make a case ready to be sampled, in place of all others or `beside` them."""
         from flopwatch.measure.timer import PreparedCase  # noqa: PLC0415 - torch is not needed to answer HELLO
 
-        self.release()
+        self.release(case if beside else None)
         self._tuner.start(pins)
-        prepared = PreparedCase(self.suite(case), case, plan)
-        self._ready = (case, prepared)
+        prepared = self._ready[case] = PreparedCase(self.suite(case), case, plan)
         return Prepared(plan=prepared.plan, choices=self._tuner.choices)
 
     def time(self, case: Case) -> Timing:
@@ -119,15 +120,16 @@ class Session:
 
     def prepared(self, case: Case) -> PreparedCase:
         """Return the case that `prepare` made ready."""
-        if self._ready is None or self._ready[0] != case:
+        if case not in self._ready:
             raise UsageError(f"{case.id} was not prepared")
-        return self._ready[1]
+        return self._ready[case]
 
-    def release(self) -> None:
-        """Give the memory of the prepared case, or of one that could not be prepared, back to the GPU."""
+    def release(self, case: Case | None = None) -> None:
+        """Give the memory of a prepared case, of all if None, back to the GPU, and of what could not be prepared."""
         import torch  # noqa: PLC0415 - where it is needed
 
-        self._ready = None
+        for prepared in list(self._ready) if case is None else [case]:
+            self._ready.pop(prepared, None)
         gc.collect()  # a case that is not captured refers to itself
         torch.cuda.empty_cache()
 
@@ -137,6 +139,7 @@ class Session:
 
         self.release()
         self._tuner.start(pins)
+        self._tuner.forget()  # another case with the same key would have no timings
         suite = self.suite(case)
         suite.call(case.provider)(*make_inputs(suite, case, seed=0))
         return self._tuner.choices
@@ -218,13 +221,17 @@ def _encodable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def _gpu() -> dict[str, str | None]:
+def _gpu() -> dict[str, Any]:
     import torch  # noqa: PLC0415 - a static worker has no use for it here
 
     if not torch.cuda.is_available():
-        return {"gpu": None, "gpu_uuid": None}
+        return {"gpu": None, "gpu_uuid": None, "compute_capability": None}
     properties = torch.cuda.get_device_properties()
-    return {"gpu": properties.name, "gpu_uuid": f"GPU-{properties.uuid}"}
+    return {
+        "gpu": properties.name,
+        "gpu_uuid": f"GPU-{properties.uuid}",
+        "compute_capability": (properties.major, properties.minor),
+    }
 
 
 def _gpu_is_lost() -> bool:

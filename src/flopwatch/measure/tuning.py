@@ -49,11 +49,17 @@ class TunerLog:
     def __init__(self) -> None:
         self.pins: dict[str, str] = {}
         self._choices: dict[str, Choice] = {}
+        self._tuners: set[Any] = set()
 
     def start(self, pins: Sequence[Choice] = ()) -> None:
         """Forget what was seen, and pin."""
         self.pins = {pin.kernel: pin.config for pin in pins}
         self._choices = {}
+
+    def forget(self) -> None:
+        """Have every tuner choose anew, also for what it has seen before."""
+        for tuner in self._tuners:
+            tuner.cache.clear()
 
     @property
     def choices(self) -> tuple[Choice, ...]:
@@ -68,6 +74,7 @@ class TunerLog:
         def run(tuner: Any, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - Triton's own arguments
             name = tuner.base_fn.__name__
             candidates = tuner.configs
+            self._tuners.add(tuner)
             pinned = [config for config in candidates if str(config) == self.pins.get(name)]
             known = len(tuner.cache)
             if tuner._do_bench is None and "do_bench" not in vars(tuner):  # noqa: SLF001 - the author chose no timer

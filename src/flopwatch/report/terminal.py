@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from flopwatch.errors import ExitCode
-from flopwatch.gate.times import LAUNCH_CONFIRM_ALPHA, TIME_CONFIRM_ALPHA
+from flopwatch.gate.times import LAUNCH_CONFIRM_ALPHA
 from flopwatch.model import Mark
 from flopwatch.report.compiled import print_compiled
 from flopwatch.report.explained import explanations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Of so many runs that change nothing, one at most calls a case slower: by time, stage 1 times stage 2; by launches,
 #: stage 2 alone.
-RUNS_PER_FALSE_ALARM = round(1 / (Design().alpha * TIME_CONFIRM_ALPHA + LAUNCH_CONFIRM_ALPHA))
+RUNS_PER_FALSE_ALARM = round(1 / (Design().false_alarm_rate + LAUNCH_CONFIRM_ALPHA))
 EVIDENCE = "https://github.com/flopwatch/flopwatch/blob/main/docs/evidence.md"
 #: Cases that are explained one by one; the table names all of them.
 MAX_EXPLAINED = 8

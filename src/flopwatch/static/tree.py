@@ -44,7 +44,8 @@ def package_files(source: Path, package: str) -> Iterator[Path]:
     found = [path for path in place.parent.glob(f"{place.name}.*") if path.is_file()]
     for folder, folders, names in os.walk(place):
         folders[:] = [name for name in folders if name != "__pycache__"]
-        found += [Path(folder, name) for name in names]
+        # Links that lead nowhere are left by editors while a file is open.
+        found += [path for name in names if (path := Path(folder, name)).exists()]
         # A link to a folder is followed once, for links may go in circles.
         links = [Path(folder, name) for name in folders if Path(folder, name).is_symlink()]
         found += [path for link in links for path in link.rglob("*") if path.is_file()]

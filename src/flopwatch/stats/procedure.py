@@ -3,7 +3,7 @@
 Stage 1 measures pairs of all series and flags, in each direction, by a max-T sign-flip test at `alpha`. Stage 2
 measures fresh pairs of the flagged series; only what it rejects as well, at `confirm_alpha`, is called slower or
 faster. Its coins are independent of stage 1, so that the chance of calling any innocent series slower is at most
-alpha * confirm_alpha, 0.1 % a run.
+alpha * confirm_alpha, 0.08 % a run.
 
 Looking early does not raise it. The first look can only end the accusing, never begin it, so what is flagged is always
 among what the one test after `pairs` pairs would have flagged. Nor does settling: the further pairs of an open series
@@ -223,7 +223,7 @@ def _confirm(design: Design, margins: FloatArray, screen: _Screen, measure: Samp
     """Stage 2: test each flagged series again, in its direction, on fresh pairs of the flagged series alone.
 
     If the suite's median is flagged, fresh pairs of all series are measured, but only flagged ones are tested: a series
-    that passed stage 1 would face 2 % instead of 0.1 %.
+    that passed stage 1 would face 1.6 % instead of 0.08 %.
     """
     flagged = screen.slower | screen.faster
     count = len(margins)
