@@ -9,6 +9,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from flopwatch import __version__
+from flopwatch.cli.compare import add_compare
 from flopwatch.cli.doctor import add_doctor
 from flopwatch.cli.gate import add_gate
 from flopwatch.cli.verb import EXIT_CODES
@@ -29,6 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"flopwatch {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    add_compare(verbs)
     add_doctor(verbs)
     add_gate(verbs)
     add_waive(verbs)
