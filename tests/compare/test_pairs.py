@@ -11,9 +11,9 @@ from flopwatch.compare.matches import match_providers
 from flopwatch.compare.pairs import Pairs, overall_speed, speed_of
 from flopwatch.compare.result import ComparedCase, Contender
 from flopwatch.errors import MachineError
+from flopwatch.gate.pairs import MAX_FAILURES, Observer
 from flopwatch.gate.result import PairLog
 from flopwatch.gate.sides import Arm
-from flopwatch.gate.times import MAX_FAILURES, Observer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,10 @@ import pytest
 
 from flopwatch.config import Config
 from flopwatch.errors import MachineError, UsageError
+from flopwatch.gate.pairs import MAX_FAILURES, Observer
 from flopwatch.gate.result import CaseVerdict
 from flopwatch.gate.sides import Arm, Sides
-from flopwatch.gate.times import MAX_FAILURES, SENTINELS, Observer, Times, design_for, measure_times
+from flopwatch.gate.times import SENTINELS, Times, design_for, measure_times
 from flopwatch.measure.client import CaseFailed, Mode, Worker
 from flopwatch.measure.machine import Snapshot
 from flopwatch.measure.protocol import Method, Plan, Prepared

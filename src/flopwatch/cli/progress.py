@@ -11,7 +11,7 @@ from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, TextColumn, 
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from flopwatch.gate.times import Observer
+from flopwatch.gate.pairs import Observer
 from flopwatch.report.foreign import safe
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import numpy as np
 
 from flopwatch.compare.result import ComparedCase, Contender, Speed
 from flopwatch.errors import MachineError
+from flopwatch.gate.pairs import MAX_FAILURES, Observer
 from flopwatch.gate.result import PairLog
 from flopwatch.gate.sides import Arm, Sides
-from flopwatch.gate.times import MAX_FAILURES, Observer
 from flopwatch.measure import fitness
 from flopwatch.measure.client import CaseFailed, Mode, Worker
 from flopwatch.measure.machine import Snapshot

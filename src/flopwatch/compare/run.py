@@ -20,8 +20,8 @@ from flopwatch.compare.pairs import Pairs, overall_speed
 from flopwatch.compare.result import Comparison, Kind
 from flopwatch.config import load_config
 from flopwatch.errors import MachineError, SuiteError, UsageError
+from flopwatch.gate.pairs import Observer
 from flopwatch.gate.sides import Arm, Sides
-from flopwatch.gate.times import Observer
 from flopwatch.measure import fitness
 from flopwatch.measure.client import Mode
 from flopwatch.measure.machine import read_machine

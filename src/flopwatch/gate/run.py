@@ -13,10 +13,11 @@ from flopwatch import git
 from flopwatch.checkout import checkout
 from flopwatch.config import load_config
 from flopwatch.gate.numbers import check_on_gpu, check_small
+from flopwatch.gate.pairs import Observer
 from flopwatch.gate.result import CaseVerdict, GateResult
 from flopwatch.gate.sides import Sides
 from flopwatch.gate.static import StaticFindings, find_static
-from flopwatch.gate.times import Observer, Times, design_for, measure_times
+from flopwatch.gate.times import Times, design_for, measure_times
 from flopwatch.measure import fitness
 from flopwatch.measure.machine import Machine, read_machine
 from flopwatch.measure.nvml import Watch

@@ -6,32 +6,30 @@ import contextlib
 import math
 import secrets
 import statistics
-import time
-from collections import Counter, defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flopwatch.errors import MachineError, UsageError
+from flopwatch.gate.pairs import MAX_FAILURES, Observer, Pairs
 from flopwatch.gate.result import CaseVerdict, PairLog
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure import fitness
-from flopwatch.measure.client import CaseFailed, Mode, Worker
-from flopwatch.measure.machine import Snapshot
-from flopwatch.measure.nvml import Watch
-from flopwatch.measure.pair import PairSample, sample_pair
-from flopwatch.measure.protocol import Method, Plan
-from flopwatch.model import Case, Choice, Failure, Mark
+from flopwatch.measure.client import CaseFailed, Mode
+from flopwatch.measure.protocol import Method
+from flopwatch.model import Case, Mark
 from flopwatch.stats import Decision, Design, Prior, SeriesResult, decide, interval
 from flopwatch.stats import plan as plan_pairs
 from flopwatch.verdict import Side, margin_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
+
+    from flopwatch.measure.nvml import Watch
 
 #: Of the chance of a false alarm, 0.1 % a run, time has 0.08 % (`stats.design`), the cost of launches the rest. All of
 #: it is spent on the second stage: forks of one parent share its address space and its hash seed, which belong to the
@@ -42,22 +40,9 @@ LAUNCH_CONFIRM_ALPHA = 0.0002
 LAUNCH_PRIOR = Prior(degrees=8, deviation=0.05)
 #: Cases that are identical on both sides and measured nevertheless: an alarm about one tells of the machine.
 SENTINELS = 3
-#: A case that failed in so many pairs is not measured further, and is tried so often on either side by itself.
-MAX_FAILURES = 2
-FAILURE_TRIALS = 5
 #: Seconds of a pair: to start it, and for each case. An H200 needed 13 s for 66 cases (2026-11-21).
 START_S = 1.5
 CASE_S = 0.2
-
-
-class Observer:
-    """Is told how far the run is; does nothing with it."""
-
-    def step(self, line: str) -> None:
-        """Hear what is done next."""
-
-    def pairs(self, done: int, planned: int) -> None:
-        """Hear how many pairs are done of those that this stage needs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +53,6 @@ class Times:
         verdicts: with time and launch cost added.
         suite: the median case.
         pairs: all that were measured.
-        snapshots: of the machine, after each pair.
         unfit: why none of it can be trusted.
         interrupted: the run was stopped.
         notes: what else is worth knowing.
@@ -80,107 +64,6 @@ class Times:
     unfit: str = ""
     interrupted: bool = False
     notes: tuple[str, ...] = ()
-
-
-@dataclass(kw_only=True)
-class _Pairs:
-    """Measures pairs, and keeps what was measured."""
-
-    sides: Sides
-    verdicts: dict[Case, CaseVerdict]
-    watch: Watch
-    observer: Observer
-    toss: Callable[[], bool]
-    stage: str = "screen"
-    anew: bool = False
-    plans: dict[Case, Plan] = field(default_factory=dict)
-    logs: list[PairLog] = field(default_factory=list)
-    seconds: dict[tuple[Case, Arm], list[float]] = field(default_factory=lambda: defaultdict(list))
-    launch_seconds: dict[tuple[Case, Arm], list[float]] = field(default_factory=lambda: defaultdict(list))
-    failures: dict[Case, list[tuple[Arm | None, Failure]]] = field(default_factory=lambda: defaultdict(list))
-    snapshots: list[Snapshot] = field(default_factory=list)
-    processes: set[int] = field(default_factory=set)
-    invalid: int = 0
-
-    def measure(self, cases: Sequence[Case], pairs: int) -> list[PairLog]:
-        """Measure fresh pairs of these cases."""
-        found = []
-        for number in range(pairs):
-            self.observer.pairs(number, pairs)
-            found.append(self._pair(cases))
-            self.logs.append(found[-1])
-        self.observer.pairs(pairs, pairs)
-        return found
-
-    def _pair(self, cases: Sequence[Case]) -> PairLog:
-        start = time.monotonic()
-        head_slot = int(self.toss())
-        arms = (Arm.BASE, Arm.HEAD) if head_slot else (Arm.HEAD, Arm.BASE)
-        log = PairLog(
-            stage=self.stage, head_slot=head_slot, seconds=0.0, log_ratios={}, launch_log_ratios={}, faults={}
-        )
-        with contextlib.ExitStack() as stack:
-            slots = tuple(stack.enter_context(self.sides.worker(Mode.GPU, arm, anew=self.anew)) for arm in arms)
-            for case in secrets.SystemRandom().sample(list(cases), len(cases)):
-                if len(self.failures[case]) >= MAX_FAILURES:
-                    log.faults[case.id] = "failed too often before"
-                    continue
-                choices = {Arm.BASE: self.verdicts[case].base.choices, Arm.HEAD: self.verdicts[case].head.choices}
-                try:
-                    sample = sample_pair(
-                        (slots[0], slots[1]),
-                        case,
-                        plan=self.plans.get(case),
-                        pins=(choices[arms[0]], choices[arms[1]]),
-                        meter=self.watch,
-                    )
-                except CaseFailed as error:
-                    log.faults[case.id] = str(error)
-                    failed = slots.index(error.worker) if error.worker in slots else 0
-                    alone = self._runs_alone(slots[1 - failed], case, choices[arms[1 - failed]])
-                    self.failures[case].append((arms[failed] if alone else None, error.failure))
-                    continue
-                self._keep(sample, arms, log)
-            # While both are there: a process that is unknown beside them is somebody else's.
-            self.processes |= {worker.pid for worker in slots if worker.pid is not None}
-            self.snapshots.append(self.watch.snapshot())
-        return replace(log, seconds=time.monotonic() - start)
-
-    def always_fails_on_head(self, case: Case) -> bool:
-        """Try a case in fresh processes of both arms by turns; tell whether head fails each time and base never.
-
-        If both arms failed alike, by accident, that would come out in at most one of 4^`FAILURE_TRIALS` cases.
-        """
-        for _ in range(FAILURE_TRIALS):
-            for arm, side in ((Arm.HEAD, self.verdicts[case].head), (Arm.BASE, self.verdicts[case].base)):
-                with self.sides.worker(Mode.GPU, arm) as worker:
-                    if self._runs_alone(worker, case, side.choices) is (arm is Arm.HEAD):
-                        return False
-        return True
-
-    def _runs_alone(self, worker: Worker, case: Case, pins: Sequence[Choice]) -> bool:
-        """Tell whether a slot runs what the other one failed at."""
-        try:
-            worker.prepare(case, self.plans.get(case), pins)
-            worker.visit(case, 1)
-        except CaseFailed:
-            return False
-        return True
-
-    def _keep(self, sample: PairSample, arms: tuple[Arm, Arm], log: PairLog) -> None:
-        self.plans[sample.case] = sample.plan
-        if sample.fault:
-            self.invalid += 1
-            log.faults[sample.case.id] = sample.fault
-            return
-        sign = 1 if arms[1] is Arm.HEAD else -1
-        log.log_ratios[sample.case.id] = sign * sample.log_ratio
-        for slot, arm in enumerate(arms):
-            self.seconds[sample.case, arm].append(_median(sample.seconds[slot]))
-        if sample.launch_log_ratio is not None:
-            log.launch_log_ratios[sample.case.id] = sign * sample.launch_log_ratio
-            for slot, arm in enumerate(arms):
-                self.launch_seconds[sample.case, arm].append(_median(sample.launch_seconds[slot]))
 
 
 def measure_times(
@@ -200,7 +83,7 @@ def measure_times(
     identical = [verdict.case for verdict in verdicts if verdict.identical]
     sentinels = secrets.SystemRandom().sample(identical, min(SENTINELS, len(identical)))
     cases = [*running, *sentinels]
-    pairs = _Pairs(sides=sides, verdicts=by_case, watch=watch, observer=observer, toss=toss)
+    pairs = Pairs(sides=sides, verdicts=by_case, watch=watch, observer=observer, toss=toss)
     margins = [margin_of(sides.config.margin_of(case.id)) for case in cases]
     interrupted, lost = False, ""
     launches: dict[Case, SeriesResult] = {}
@@ -263,7 +146,7 @@ def design_for(sides: Sides, cases: Sequence[Case], budget_s: float | None) -> t
     return found.design, promise
 
 
-def _decide_time(design: Design, cases: Sequence[Case], margins: Sequence[float], pairs: _Pairs) -> Decision:
+def _decide_time(design: Design, cases: Sequence[Case], margins: Sequence[float], pairs: Pairs) -> Decision:
     looks = [design.first_look, design.pairs - design.first_look]
 
     def sample(rows: Sequence[int], number: int) -> NDArray[np.float64]:
@@ -284,7 +167,7 @@ def _decide_time(design: Design, cases: Sequence[Case], margins: Sequence[float]
     return decide(design, margins, sample)
 
 
-def _decide_launch(cases: Sequence[Case], margin: float, pairs: _Pairs) -> dict[Case, SeriesResult]:
+def _decide_launch(cases: Sequence[Case], margin: float, pairs: Pairs) -> dict[Case, SeriesResult]:
     """Decide about what a call costs the host, first by the pairs that were measured for the time."""
     screened = [log.launch_log_ratios for log in pairs.logs if log.stage == "screen"]
     measured = [case for case in cases if any(case.id in ratios for ratios in screened)]
@@ -319,7 +202,7 @@ def _table(logs: Sequence[dict[str, float]], cases: Sequence[Case]) -> NDArray[n
 
 
 def _judged(
-    verdict: CaseVerdict, pairs: _Pairs, *, replace_margin: float, result: SeriesResult, launch: SeriesResult | None
+    verdict: CaseVerdict, pairs: Pairs, *, replace_margin: float, result: SeriesResult, launch: SeriesResult | None
 ) -> CaseVerdict:
     """Add what the pairs say; numbers that are broken stay broken, whatever the time."""
     case = verdict.case
@@ -350,7 +233,7 @@ def _judged(
     )
 
 
-def _failed(case: Case, pairs: _Pairs) -> tuple[Mark, str] | None:
+def _failed(case: Case, pairs: Pairs) -> tuple[Mark, str] | None:
     """Judge a case that failed while it was measured, though it ran when its results were checked."""
     failures = pairs.failures[case]
     if len(failures) < MAX_FAILURES:
@@ -404,7 +287,7 @@ def _so_far(cases: Sequence[Case], logs: Sequence[PairLog], design: Design) -> t
     )
 
 
-def _unfit(pairs: _Pairs, sentinels: Sequence[CaseVerdict]) -> str:
+def _unfit(pairs: Pairs, sentinels: Sequence[CaseVerdict]) -> str:
     moved = (Mark.SLOWER, Mark.FASTER)
     fired = [verdict.case.id for verdict in sentinels if verdict.time is not None and verdict.time.mark in moved]
     if fired:
@@ -414,7 +297,7 @@ def _unfit(pairs: _Pairs, sentinels: Sequence[CaseVerdict]) -> str:
     return "; ".join(f"{fault.what} ({fault.why}): {fault.todo}" for fault in faults)
 
 
-def _notes(pairs: _Pairs, sentinels: Sequence[Case]) -> tuple[str, ...]:
+def _notes(pairs: Pairs, sentinels: Sequence[Case]) -> tuple[str, ...]:
     faults = Counter(name for log in pairs.logs for name in log.faults)
     notes = [f"{name}: {number} of {len(pairs.logs)} pairs could not be used" for name, number in faults.items()]
     uncaptured = [case.id for case, plan in pairs.plans.items() if plan.method is Method.EVENTS]
@@ -424,10 +307,6 @@ def _notes(pairs: _Pairs, sentinels: Sequence[Case]) -> tuple[str, ...]:
         names = ", ".join(case.id for case in sentinels)
         notes.append(f"measured though identical, as a check on the machine: {names}")
     return tuple(notes)
-
-
-def _median(turns: Sequence[Sequence[float]]) -> float:
-    return statistics.median(seconds for cycle in turns for seconds in cycle)
 
 
 def _known_median(values: Sequence[float]) -> float | None:
