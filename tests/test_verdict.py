@@ -58,6 +58,11 @@ def test_other_bits_without_a_reference_are_not_compared() -> None:
     assert (mark, reason) == (None, "not compared: numbers not checked")
 
 
+def test_other_bits_whose_reference_fails_are_unsure() -> None:
+    base, head = (Side(bits=(bits,), failure=FAILED.failure) for bits in "ab")
+    assert judge_numbers(base, head, ceiling_eps=CEILING)[0] is Mark.UNSURE
+
+
 def test_the_worst_seed_counts_and_one_that_is_not_finite_is_worst() -> None:
     right, wrong, lost = (found.numbers for found in (side(0.5), side(3.0), side(None, finite=False)))
     assert right is not None

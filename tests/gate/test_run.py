@@ -78,6 +78,15 @@ def test_host_code_that_only_a_gpu_could_run_is_undecided(toy: ToyRepository) ->
     assert result.exit_code == 3
 
 
+def test_a_comment_on_host_code_that_only_a_gpu_could_run_is_no_news(toy: ToyRepository) -> None:
+    toy.edit("    out = torch.empty_like(x)", "    x.max().item()\n    out = torch.empty_like(x)")
+    toy.commit("needs values")
+    toy.edit("    x.max().item()", "    x.max().item()  # needs values")
+    result = gate(toy)
+    assert {entry.side for entry in result.uncovered} == {"base", "head"}
+    assert (result.newly_uncovered, result.exit_code) == ((), 0)
+
+
 def test_a_suite_may_ask_for_exact_results_and_what_is_wrong_on_both_sides_is_said_not_accused(
     toy: ToyRepository,
 ) -> None:

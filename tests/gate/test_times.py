@@ -40,6 +40,7 @@ class Gpu:
     interrupt_after: int = 10**9
     interrupt_launch_anew: bool = False
     lost_after: int = 10**9
+    processes: tuple[int, ...] = ()
     visits: int = 0
     started: list[Arm] = field(default_factory=list)
     anew: list[bool] = field(default_factory=list)
@@ -118,7 +119,7 @@ class FakeWatch:
             power_w=None,
             free_memory_bytes=None,
             reasons=(),
-            processes=(),
+            processes=self.gpu.processes,
         )
 
 
@@ -251,6 +252,14 @@ def test_a_gpu_that_is_lost_makes_the_run_unfit_and_loses_nothing_that_was_measu
     assert "the GPU is lost" in found.unfit
     assert {entry.mark for entry in found.verdicts} == {Mark.UNSURE}
     assert len(found.pairs) == 3
+
+
+def test_a_neighbour_on_the_gpu_makes_the_run_unfit() -> None:
+    own = FakeWorker(Arm.BASE, Gpu()).pid
+    assert measure(Gpu(processes=(own,)), [verdict("Add")]).unfit == ""
+    found = measure(Gpu(processes=(own, 999), slowdown={"Add": 0.05}), [verdict("Add")])
+    assert "999" in found.unfit
+    assert found.verdicts[0].mark is Mark.UNSURE
 
 
 def test_an_interrupt_while_launches_are_confirmed_keeps_what_was_proved_of_the_time() -> None:

@@ -61,3 +61,12 @@ def test_allocations_are_poisoned_inside_and_only_inside() -> None:
 
 def test_the_bytes_of_inputs_count_tensors_alone() -> None:
     assert input_bytes((torch.ones(3, 2, dtype=torch.float16), 3.0, None)) == 12
+
+
+def test_a_planted_nan_is_not_hidden_by_one_that_belongs_there() -> None:
+    reference = torch.tensor([1.0, 2.0, float("nan")], dtype=torch.float64)
+    right, wrong = torch.tensor([1.0, 2.0, float("nan")]), torch.tensor([1.0, float("nan"), float("nan")])
+    assert difference(right, reference).finite
+    assert difference(right, reference).max_diff == 0.0
+    assert not difference(wrong, reference).finite
+    assert not difference(torch.tensor([1.0, 2.0, 3.0]), reference).finite

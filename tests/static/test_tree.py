@@ -125,3 +125,9 @@ def test_what_an_import_does_is_an_effect(text: str) -> None:
 )
 def test_what_only_defines_is_no_effect(text: str) -> None:
     assert import_effects(b"") == import_effects(text.encode())
+
+
+def test_a_link_that_leads_nowhere_is_left_out(toy: Toy) -> None:
+    before = identity(toy)
+    toy.kernel.with_name(".#open-in-an-editor.py").symlink_to("nobody@nowhere.1:2")
+    assert identity(toy) == before

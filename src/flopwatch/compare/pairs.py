@@ -7,7 +7,7 @@ import math
 import secrets
 import statistics
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -16,7 +16,7 @@ import numpy as np
 
 from flopwatch.compare.result import ComparedCase, Contender, Speed
 from flopwatch.errors import MachineError
-from flopwatch.gate.pairs import MAX_FAILURES, Observer
+from flopwatch.gate.pairs import MAX_FAILURES, Observer, notes_on
 from flopwatch.gate.result import PairLog
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure import fitness
@@ -24,7 +24,7 @@ from flopwatch.measure.client import CaseFailed, Mode, Worker
 from flopwatch.measure.machine import Snapshot
 from flopwatch.measure.nvml import Watch
 from flopwatch.measure.pair import PairSample, sample_pair
-from flopwatch.measure.protocol import Method, Plan
+from flopwatch.measure.protocol import Plan
 from flopwatch.measure.rivals import sample_rivals
 from flopwatch.stats import PRIOR, interval
 
@@ -118,16 +118,11 @@ class Pairs:
             return self.lost
         measured = self._invalid + sum(len(log.log_ratios) for log in self.logs)
         faults = fitness.over_run(self._snapshots, ours=self._processes, invalid=self._invalid, measured=measured)
-        return "; ".join(f"{fault.what} ({fault.why}): {fault.todo}" for fault in faults)
+        return fitness.describe(faults)
 
     def notes(self) -> tuple[str, ...]:
         """Return what else is worth knowing."""
-        faults = Counter(name for log in self.logs for name in log.faults)
-        notes = [f"{name}: {number} of {len(self.logs)} pairs could not be used" for name, number in faults.items()]
-        uncaptured = [name for name, plan in self._plans.items() if plan.method is Method.EVENTS]
-        if uncaptured:
-            notes.append(f"not captured into a graph, so timed as the host enqueues them: {', '.join(uncaptured)}")
-        return tuple(notes)
+        return tuple(notes_on(self.logs, self._plans))
 
     def _pair(self, cases: Sequence[ComparedCase]) -> PairLog:
         start = time.monotonic()

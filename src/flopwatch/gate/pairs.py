@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import statistics
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -17,11 +17,11 @@ from flopwatch.measure.client import CaseFailed, Mode, Worker
 from flopwatch.measure.machine import Snapshot
 from flopwatch.measure.nvml import Watch
 from flopwatch.measure.pair import PairSample, sample_pair
-from flopwatch.measure.protocol import Plan
+from flopwatch.measure.protocol import Method, Plan
 from flopwatch.model import Case, Choice, Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 #: A case that failed in so many pairs is not measured further, and is tried so often on either side by itself.
 MAX_FAILURES = 2
@@ -137,6 +137,16 @@ class Pairs:
             log.launch_log_ratios[sample.case.id] = sign * sample.launch_log_ratio
             for slot, arm in enumerate(arms):
                 self.launch_seconds[sample.case, arm].append(_median(sample.launch_seconds[slot]))
+
+
+def notes_on(logs: Sequence[PairLog], plans: Mapping[str, Plan]) -> list[str]:
+    """Say which pairs could not be used, and what could not be captured; `plans` by the case's name."""
+    faults = Counter(name for log in logs for name in log.faults)
+    notes = [f"{name}: {number} of {len(logs)} pairs could not be used" for name, number in faults.items()]
+    uncaptured = [name for name, plan in plans.items() if plan.method is Method.EVENTS]
+    if uncaptured:
+        notes.append(f"not captured into a graph, so timed as the host enqueues them: {', '.join(uncaptured)}")
+    return notes
 
 
 def _median(turns: Sequence[Sequence[float]]) -> float:

@@ -77,14 +77,26 @@ def find_static(sides: Sides, select: str) -> StaticFindings:
         arms = {base: Arm.BASE, head: Arm.HEAD}
         base_side, head_side = side_by_side(lambda worker: _compile(worker, arms[worker], cases), [base, head])
         nothing = CaseIdentity(cause="not compiled")
-        if head.hello.compute_capability not in (None, find_device(sides.device).compute_capability):
-            cases = []  # what was compiled for another GPU proves nothing about this one
         identical = frozenset(
             case
             for case in cases
-            if is_same(base_side.identities.get(case, nothing), head_side.identities.get(case, nothing))
+            if compiled_for_this_gpu(head.hello.compute_capability, sides.device)
+            and is_same(base_side.identities.get(case, nothing), head_side.identities.get(case, nothing))
         )
         return StaticFindings(hello=head.hello, declared=declared, base=base_side, head=head_side, identical=identical)
+
+
+def compiled_for_this_gpu(compute_capability: tuple[int, int] | None, device: str) -> bool:
+    """Tell whether what was compiled for `device` proves anything about the GPU that is there, if one is.
+
+    >>> (
+    ...     compiled_for_this_gpu((9, 0), "h200"),
+    ...     compiled_for_this_gpu((8, 0), "h200"),
+    ...     compiled_for_this_gpu(None, "h200"),
+    ... )
+    (True, False, True)
+    """
+    return compute_capability in (None, find_device(device).compute_capability)
 
 
 def select_cases(hello: Hello, select: str) -> tuple[DeclaredCase, ...]:

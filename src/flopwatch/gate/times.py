@@ -6,14 +6,13 @@ import contextlib
 import math
 import secrets
 import statistics
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flopwatch.errors import MachineError, UsageError
-from flopwatch.gate.pairs import MAX_FAILURES, Observer, Pairs
+from flopwatch.gate.pairs import MAX_FAILURES, Observer, Pairs, notes_on
 from flopwatch.gate.result import CaseVerdict, PairLog
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure import fitness
@@ -294,15 +293,11 @@ def _unfit(pairs: Pairs, sentinels: Sequence[CaseVerdict]) -> str:
         return f"{', '.join(fired)}: the same code on both sides came out different"
     measured = pairs.invalid + sum(len(log.log_ratios) for log in pairs.logs)
     faults = fitness.over_run(pairs.snapshots, ours=pairs.processes, invalid=pairs.invalid, measured=measured)
-    return "; ".join(f"{fault.what} ({fault.why}): {fault.todo}" for fault in faults)
+    return fitness.describe(faults)
 
 
 def _notes(pairs: Pairs, sentinels: Sequence[Case]) -> tuple[str, ...]:
-    faults = Counter(name for log in pairs.logs for name in log.faults)
-    notes = [f"{name}: {number} of {len(pairs.logs)} pairs could not be used" for name, number in faults.items()]
-    uncaptured = [case.id for case, plan in pairs.plans.items() if plan.method is Method.EVENTS]
-    if uncaptured:
-        notes.append(f"not captured into a graph, so timed as the host enqueues them: {', '.join(uncaptured)}")
+    notes = notes_on(pairs.logs, {case.id: plan for case, plan in pairs.plans.items()})
     if sentinels:
         names = ", ".join(case.id for case in sentinels)
         notes.append(f"measured though identical, as a check on the machine: {names}")

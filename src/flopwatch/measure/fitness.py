@@ -235,6 +235,11 @@ def temperature_slope(snapshots: Sequence[Snapshot]) -> float | None:
     return statistics.linear_regression(times, degrees).slope * 60
 
 
+def describe(faults: Sequence[Fault]) -> str:
+    """Say in a line what is wrong, why and what to do; "" where there is no fault."""
+    return "; ".join(f"{fault.what} ({fault.why}): {fault.todo}" for fault in faults)
+
+
 def require(faults: Sequence[Fault]) -> None:
     """Go on only where there is no fault.
 
