@@ -206,7 +206,7 @@ def spin_series(samples: Samples | None) -> list[Spin]:
     if samples is None:
         return []
     table = samples.log_ratios()
-    base_us = 1e6 * np.nanmedian(samples.seconds[:, :, 0].astype(np.float64), axis=(0, 2, 3))
+    base_us = 1e6 * np.nanmedian(samples.seconds[:, :, 0].astype(np.float64), axis=(0, 2, 3, 4))
     return [
         Spin(
             case=planted["case"],

@@ -41,7 +41,12 @@ def main() -> None:
     root = git.repository_root(Path())
     config = load_config(root)
     code = Code(
-        benchmarks=root / config.benchmarks, tree=root, source=config.source, packages=config.packages, device="h200"
+        benchmarks=root / config.benchmarks,
+        tree=root,
+        source=config.source,
+        packages=config.packages,
+        device=config.device,
+        keep_choices=True,
     )
     with Nursery(code) as zero, Nursery(code) as one:
         with Worker(Mode.GPU, code, nursery=zero) as worker:
@@ -86,6 +91,7 @@ def main() -> None:
         "command": " ".join(["python -m evidence.record", *sys.argv[1:]]),
         "plans": {name: to_json(plan).decode() for name, plan in plans.items()},
         "choices": {name: [f"{choice.kernel}: {choice.config}" for choice in chosen] for name, chosen in pins.items()},
+        "borrowed": sum(sample.borrowed for pair in pairs for sample in pair.values()),
     }
     Samples.collect(pairs, [case.id for case in cases], about).save(options.out)
 

@@ -115,6 +115,7 @@ def main() -> None:
         source=config.source,
         packages=config.packages,
         device=config.device,
+        keep_choices=True,
     )
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

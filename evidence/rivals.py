@@ -233,7 +233,7 @@ def draws(seconds: NDArray[np.float32], pairs: int, rng: np.random.Generator, *,
     recorded = len(seconds)
     if not in_turns and recorded < 2 * pairs:
         raise ValueError(f"two runs of {pairs} pairs are {2 * pairs} pairs, and {recorded} were recorded")
-    medians = np.nanmedian(seconds.astype(np.float64), axis=(3, 4))
+    medians = np.nanmedian(seconds.astype(np.float64), axis=(3, 4, 5))
     while True:
         if in_turns:
             base = head = rng.permutation(recorded)[:pairs]
@@ -254,6 +254,6 @@ def draws(seconds: NDArray[np.float32], pairs: int, rng: np.random.Generator, *,
 
 
 def side(seconds: NDArray[np.float32]) -> Side:
-    """Pool the samples of some processes: (processes, cases, cycles, samples)."""
+    """Pool the samples of some processes: (processes, cases, preparations, cycles, samples)."""
     by_case = np.moveaxis(seconds.astype(np.float64), 1, 0)
     return Side(samples=by_case.reshape(len(by_case), -1), turns=by_case.mean(axis=-1).reshape(len(by_case), -1))

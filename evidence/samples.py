@@ -29,6 +29,7 @@ STEP_ERROR_SECONDS = 1e-9
 FINE_STEP_SECONDS = 1e-9
 #: Stands for NaN among steps.
 _MISSING = -1
+_AXES = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,8 +68,8 @@ class Samples:
 
     Attributes:
         cases: identities of the cases, in the order of the arrays.
-        seconds: per call, (pairs, cases, 2 slots, cycles, samples a cycle).
-        launch_seconds: what a call costs the host, (pairs, cases, 2 slots, cycles, samples a cycle).
+        seconds: per call, (pairs, cases, 2 slots, preparations, cycles, samples a cycle).
+        launch_seconds: what a call costs the host, likewise.
         calls: calls in one sample, (cases,).
         about: GPU, versions, date, commit and command of the recording.
     """
@@ -87,7 +88,7 @@ class Samples:
         """Return the median time of a call, (cases,)."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)  # a case that could not be sampled
-            medians: NDArray[np.float64] = np.nanmedian(self.seconds.astype(np.float64), axis=(0, 2, 3, 4))
+            medians: NDArray[np.float64] = np.nanmedian(self.seconds.astype(np.float64), axis=(0, 2, 3, 4, 5))
         return 1e6 * medians
 
     def launch_log_ratios(self) -> NDArray[np.float64]:
@@ -114,7 +115,7 @@ class Samples:
 
     def save(self, path: Path) -> None:
         """Write the recording."""
-        totals = self.seconds.astype(np.float64) * self.calls[:, None, None, None]
+        totals = self.seconds.astype(np.float64) * _beside(self.calls)
         step = EVENT_STEP_SECONDS
         if np.nanmax(abs(totals - step * np.round(totals / step)), initial=0.0) > STEP_ERROR_SECONDS:
             step = FINE_STEP_SECONDS
@@ -129,16 +130,15 @@ class Samples:
 
     @classmethod
     def load(cls, path: Path) -> Samples:
-        """Read a recording, of floats or of steps."""
+        """Read a recording; of those that do not tell preparations apart, all cycles count as of one."""
         with np.load(path) as data:
             about = json.loads(data["about"].tobytes())
             cases, calls = tuple(about.pop("cases")), data["calls"]
-            if "steps" in data:
-                step = about.pop("step_seconds")
-                seconds = _values(data["steps"]) * step / np.maximum(calls, 1)[:, None, None, None]
-                launch_seconds = _values(data["launch_steps"]) * HOST_STEP_SECONDS
-            else:
-                seconds, launch_seconds = data["seconds"], data["launch_seconds"]
+            steps, launch_steps = _values(data["steps"]), _values(data["launch_steps"])
+        if steps.ndim == _AXES - 1:
+            steps, launch_steps = steps[:, :, :, None], launch_steps[:, :, :, None]
+        seconds = steps * about.pop("step_seconds") / np.maximum(_beside(calls), 1)
+        launch_seconds = launch_steps * HOST_STEP_SECONDS
         return cls(
             cases=cases,
             seconds=seconds.astype(SAMPLE_DTYPE),
@@ -163,11 +163,17 @@ class Samples:
 
 
 def _log_ratios(seconds: NDArray[np.float32]) -> NDArray[np.float64]:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)  # a case that could not be sampled
+    with warnings.catch_warnings():  # a case that could not be sampled
+        warnings.filterwarnings("ignore", "All-NaN slice|Mean of empty slice", RuntimeWarning)
         medians = np.nanmedian(seconds.astype(np.float64), axis=-1)  # of both turns of a cycle
-        ratios: NDArray[np.float64] = np.nanmedian(np.log(medians[:, :, 1] / medians[:, :, 0]), axis=-1).T
+        preparations = np.nanmedian(np.log(medians[:, :, 1] / medians[:, :, 0]), axis=-1)
+        ratios: NDArray[np.float64] = np.nanmean(preparations, axis=-1).T
     return ratios
+
+
+def _beside(calls: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Shape what each case has one of for the arrays of samples."""
+    return calls[:, None, None, None, None]
 
 
 def _planes(values: NDArray[np.float64]) -> NDArray[np.uint8]:
@@ -182,15 +188,18 @@ def _values(planes: NDArray[np.uint8]) -> NDArray[np.float64]:
 
 
 def _stack(turns: Sequence[Sequence[Turns | None]]) -> NDArray[np.float32]:
-    """Put samples side by side; cycles beyond those that a case had become NaN."""
-    nothing = np.empty((2, 0, 0), dtype=SAMPLE_DTYPE)
-    arrays = [
-        [np.array(entry, dtype=SAMPLE_DTYPE) if entry and entry[0] else nothing for entry in row] for row in turns
-    ]
-    cycles, samples = (max(entry.shape[axis] for row in arrays for entry in row) for axis in (1, 2))
-    stacked = np.full((len(arrays), len(arrays[0]), 2, cycles, samples), np.nan, dtype=SAMPLE_DTYPE)
-    for index, row in enumerate(arrays):
-        for column, entry in enumerate(row):
-            if entry.size:
-                stacked[index, column, :, : entry.shape[1], : entry.shape[2]] = entry
+    """Put samples side by side; preparations, cycles and samples beyond those that a case had become NaN."""
+    cycles = {
+        (row, column, slot, preparation, cycle): seconds
+        for row, entries in enumerate(turns)
+        for column, entry in enumerate(entries)
+        for slot, preparations in enumerate(entry or ())
+        for preparation, taken in enumerate(preparations)
+        for cycle, seconds in enumerate(taken)
+    }
+    lengths = [max((place[axis] + 1 for place in cycles), default=0) for axis in (3, 4)]
+    samples = max(map(len, cycles.values()), default=0)
+    stacked = np.full((len(turns), len(turns[0]), 2, *lengths, samples), np.nan, dtype=SAMPLE_DTYPE)
+    for place, seconds in cycles.items():
+        stacked[place][: len(seconds)] = seconds
     return stacked

@@ -22,13 +22,13 @@ def samples() -> Samples:
     """Return pairs of equal code: cases of 2 us to 2 ms, pairs that err by 0.1 %, in steps of the events' clock."""
     rng = np.random.default_rng(7)
     calls = np.array([64, 32, 16, 8, 4, 2, 1, 1], dtype=np.int32)
-    times = np.geomspace(2e-6, 2e-3, len(CASES))[:, None, None, None]
-    offsets = rng.normal(0, 0.0007, size=(PAIRS, len(CASES), 2, 1, 1))
-    seconds = times * np.exp(offsets + rng.normal(0, 0.0005, size=(PAIRS, len(CASES), 2, 4, 6)))
-    steps = np.round(seconds * calls[:, None, None, None] / 32e-9)
-    seconds = steps * 32e-9 / calls[:, None, None, None]
-    seconds[::3, :, :, 3:] = np.nan  # cases stop after as many cycles as they need
-    launches = np.round(rng.uniform(1e-4, 2e-4, size=(PAIRS, len(CASES), 2, 2, 3)), 8)
+    times = np.geomspace(2e-6, 2e-3, len(CASES))[:, None, None, None, None]
+    offsets = rng.normal(0, 0.0007, size=(PAIRS, len(CASES), 2, 1, 1, 1))
+    seconds = times * np.exp(offsets + rng.normal(0, 0.0005, size=(PAIRS, len(CASES), 2, 2, 3, 6)))
+    steps = np.round(seconds * calls[:, None, None, None, None] / 32e-9)
+    seconds = steps * 32e-9 / calls[:, None, None, None, None]
+    seconds[::3, :, :, 1, 2:] = np.nan  # cases stop after as many cycles as they need
+    launches = np.round(rng.uniform(1e-4, 2e-4, size=(PAIRS, len(CASES), 2, 1, 2, 3)), 8)
     launches[:, -2:] = np.nan
     machine = {"gpu": {"name": "NVIDIA H200", "driver": "580.1"}, "versions": {"torch": "2.11.0"}}
     return Samples(

@@ -35,7 +35,7 @@ def test_an_answer_that_decide_does_not_give_is_an_error(samples: Samples, monke
 
 def test_kernels_that_spin_are_decided_from_their_own_pairs(samples: Samples, tmp_path: Path) -> None:
     slowed = samples.seconds[:, [1, 4]].copy()
-    slowed[:, :, 1] *= np.array([1.02, 1.001], dtype=np.float32)[:, None, None]
+    slowed[:, :, 1] *= np.array([1.02, 1.001], dtype=np.float32)[:, None, None, None]
     planted = [
         {"case": samples.cases[row], "asked": asked, "calibrated": asked} for row, asked in ((1, 0.02), (4, 0.001))
     ]

@@ -32,7 +32,8 @@ class Slot:
         self._turns = turns
         self._now = 0
 
-    def prepare(self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = ()) -> Prepared:
+    def prepare(self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = (), *, lent: str = "") -> Prepared:
+        assert not lent
         self._now = json.loads(self._turns.path.read_text(encoding="utf-8")).get(case.id, 0)
         return Prepared(plan=plan or PLAN, choices=tuple(pins))
 
@@ -41,6 +42,12 @@ class Slot:
         return (20e-6 + 5e-9 * self._now,) * samples
 
     launch = visit
+
+    def lend(self, _case: Case, _to: Worker) -> str:
+        return ""
+
+    def release(self, _case: Case) -> None:
+        pass
 
 
 @pytest.fixture
@@ -89,7 +96,7 @@ class Meter:
 
 
 def test_slots_that_change_places_turn_the_sign() -> None:
-    sample = PairSample(case=CASE, plan=PLAN, seconds=(((1.0,),), ((2.0,),)))
+    sample = PairSample(case=CASE, plan=PLAN, seconds=((((1.0,),),), (((2.0,),),)))
 
     assert turned(sample).log_ratio == -sample.log_ratio
 

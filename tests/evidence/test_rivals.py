@@ -62,7 +62,7 @@ def test_welch_takes_samples_of_a_process_for_independent() -> None:
 
 
 def test_runs_in_turns_share_their_pairs_and_runs_apart_have_none_in_common(samples: Samples) -> None:
-    marked = np.broadcast_to(np.arange(24, dtype=np.float32)[:, None, None, None, None], samples.seconds.shape)
+    marked = np.broadcast_to(np.arange(24, dtype=np.float32)[:, None, None, None, None, None], samples.seconds.shape)
     for in_turns in (True, False):
         draws = rivals.draws(marked, 8, np.random.default_rng(1), in_turns=in_turns)
         for _, each in zip(range(50), draws, strict=False):

@@ -32,20 +32,38 @@ def test_samples_that_are_no_whole_steps_are_kept_more_finely(samples: Samples, 
     )
     odd.save(tmp_path / "odd.npz")
 
-    totals = (Samples.load(tmp_path / "odd.npz").seconds - odd.seconds) * samples.calls[:, None, None, None]
+    totals = (Samples.load(tmp_path / "odd.npz").seconds - odd.seconds) * samples.calls[:, None, None, None, None]
     assert np.nanmax(abs(totals)) < 0.6e-9
 
 
 def test_ratios_are_those_of_the_gate_however_many_cycles_a_case_took() -> None:
     case = Case(suite="Add", values=("16", "flopwatch"))
     plan = Plan(method=Method.GRAPH, calls=4, input_sets=2)
-    turns = (((1.0, 1.1), (2.0, 2.1), (3.0, 3.3)), ((1.1, 1.1), (2.2, 2.0), (3.5, 3.6)))
-    sample = PairSample(case=case, plan=plan, seconds=turns)
-    longer = PairSample(case=case, plan=plan, seconds=((*turns[0], (1.0, 1.0)), (*turns[1], (1.0, 1.2))))
-    apart = PairSample(case=case, plan=plan, seconds=(((1.0, 1.0, 1.0, 1.2),), ((1.0, 1.5, 1.5, 1.6),)))
-    found = Samples.collect([{case.id: each} for each in (sample, longer, apart)], [case.id], {})
+    zero, one = ((1.0, 1.1), (2.0, 2.1), (3.0, 3.3)), ((1.1, 1.1), (2.2, 2.0), (3.5, 3.6))
+    turns = [
+        ((zero,), (one,)),
+        ((zero, (*zero, (1.0, 1.0))), (one, (*one, (1.0, 1.2)))),
+        ((((1.0, 1.0, 1.0, 1.2),),), (((1.0, 1.5, 1.5, 1.6),),)),
+    ]
+    pairs = [PairSample(case=case, plan=plan, seconds=each) for each in turns]
+    found = Samples.collect([{case.id: pair} for pair in pairs], [case.id], {})
 
-    assert found.log_ratios()[0] == pytest.approx([each.log_ratio for each in (sample, longer, apart)], abs=1e-6)
+    assert found.seconds.shape == (3, 1, 2, 2, 4, 4)
+    assert found.log_ratios()[0] == pytest.approx([pair.log_ratio for pair in pairs], abs=1e-6)
+
+
+def test_a_recording_that_does_not_tell_preparations_apart_has_one(
+    samples: Samples, recording: Path, tmp_path: Path
+) -> None:
+    """Those of 2026-11-21 and before are such."""
+    with np.load(recording) as data:
+        old = {name: data[name] for name in data.files}
+    for name in ("steps", "launch_steps"):  # bytes, pairs, cases, slots, preparations, cycles, samples
+        old[name] = old[name][:, :, :, :, 0]
+    np.savez(tmp_path / "old.npz", **old)
+
+    found = Samples.load(tmp_path / "old.npz").seconds
+    np.testing.assert_allclose(found, samples.seconds[:, :, :, :1], rtol=2e-7)
 
 
 def test_some_pairs_can_be_kept(samples: Samples) -> None:

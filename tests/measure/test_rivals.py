@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -63,28 +61,24 @@ class Increment(Suite):
 
 
 class Watched(FakeWorker):
-    """Remembers what it was asked to prepare, and whether two threads asked at once."""
+    """Remembers what it was asked to prepare."""
 
     def __init__(self, gpu: Gpu) -> None:
         super().__init__(Arm.HEAD, gpu)
         self.prepared: list[tuple[Case, Plan | None, tuple[str, ...]]] = []
         self.held = 0
         self.room = 2
-        self._busy = threading.Lock()
 
     def prepare(
-        self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = (), *, beside: bool = False
+        self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = (), *, beside: bool = False, lent: str = ""
     ) -> Prepared:
-        assert self._busy.acquire(blocking=False), "two threads asked one process at once"
-        time.sleep(0.002)
         self.prepared.append((case, plan, tuple(pin.config for pin in pins)))
         try:
             if beside and len(self.ready - {case}) >= self.room:
                 raise CaseFailed(Failure(kind="OutOfMemoryError", message="no room"), cast("Worker", self))
-            return super().prepare(case, plan, pins, beside=beside)
+            return super().prepare(case, plan, pins, beside=beside, lent=lent)
         finally:
             self.held = max(self.held, len(self.ready))
-            self._busy.release()
 
 
 def watched(**plans: Plan) -> Watched:
@@ -150,8 +144,11 @@ def test_a_session_keeps_what_is_prepared_beside_and_nothing_else(
     class Nothing:
         """Stands in for a prepared case, which needs a GPU."""
 
-        def __init__(self, *_: object) -> None:
-            self.plan = PLAN
+        plan = PLAN
+        borrowed = False
+
+        def __init__(self, *_: object, lent: str) -> None:
+            assert not lent
 
         def sample(self, samples: int, *, warm_up: int) -> tuple[float, ...]:
             return (1.0,) * (samples + 0 * warm_up)

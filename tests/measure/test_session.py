@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from tests.measure.conftest import write_code
 
 from flopwatch.errors import SuiteError, UsageError
@@ -157,6 +158,15 @@ def test_hello_declares_the_cases_and_names_what_could_not_be_imported(session: 
         (FAIR, "Weather[small,flopwatch]", True, 2.0)
     ]
     assert hello.import_failures == {"session_suites.bad": "LookupError: no licence"}
+
+
+def test_hello_has_the_versions_of_the_whole_toolchain(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    versions = session.hello().versions
+    assert set(versions) == {"python", "torch", "triton", "cuda", "ptxas"}
+    assert versions["cuda"] == "13.0"
+    monkeypatch.setattr(torch.version, "cuda", None)  # a torch for the CPU
+    assert "cuda" not in session.hello().versions
 
 
 def test_a_suite_that_is_not_there_is_an_error_that_names_what_could_not_be_imported(session: Session) -> None:

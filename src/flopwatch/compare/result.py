@@ -90,7 +90,7 @@ class Comparison:
         head: likewise of the other, or "working tree".
         gpu: the GPU that measured.
         machine: what it was measured on, in detail.
-        base_versions: of Python, torch and Triton on that side.
+        base_versions: of Python, torch, Triton, torch's CUDA and Triton's ptxas on that side.
         head_versions: likewise.
         cases: one entry for each that both sides declare.
         speed: the geometric mean over the cases.

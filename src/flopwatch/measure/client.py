@@ -87,19 +87,28 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         return self._hello
 
     def prepare(
-        self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = (), *, beside: bool = False
+        self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = (), *, beside: bool = False, lent: str = ""
     ) -> Prepared:
-        """Make a case ready on the GPU, in place of the one before or `beside` it.
+        """Make a case ready on the GPU, in place of the one before or `beside` it, with inputs that another has `lent`.
 
         Returns:
             The plan that was chosen, which may differ from `plan`, and what autotuned kernels run in.
         """
-        request = Request(op=Op.PREPARE.word, case=case, plan=plan, pins=tuple(pins), beside=beside)
+        request = Request(op=Op.PREPARE.word, case=case, plan=plan, pins=tuple(pins), beside=beside, lent=lent)
         return self._ask(request, Op.PREPARE, Prepared)
 
     def visit(self, case: Case, samples: int) -> tuple[float, ...]:
         """Take samples of the prepared case: seconds per call."""
         return self._ask(Request(op=Op.VISIT.word, case=case, samples=samples), Op.VISIT, tuple[float, ...])
+
+    def lend(self, case: Case, to: Worker) -> str:
+        """Describe the memory of the prepared case's inputs, for `to` to borrow; "" where it cannot.
+
+        The borrower must be released before this worker is, or prepares anything else.
+        """
+        if self._code.interpreter != to._code.interpreter:
+            return ""  # another torch, perhaps, with other words for it
+        return self._ask(Request(op=Op.LEND.word, case=case), Op.LEND, str)
 
     def launch(self, case: Case, samples: int) -> tuple[float, ...]:
         """Measure what calling the prepared case costs the host: seconds per call."""

@@ -2,8 +2,8 @@
 
 The enemy inside a pair is the power controller, which moves within milliseconds: many short turns beat few long ones.
 On an H200 (2026-11-20) 16 ABBA cycles of 3 samples gave an A/A error of 0.05 % where 4 cycles of 12 gave 0.7 to 2.4 %
-at the same cost. What is left is the placement of buffers, which differs from process to process and from allocation to
-allocation; each preparation draws it anew.
+at the same cost. The next one is the placement of buffers, which differs from process to process: slot 1 borrows the
+inputs of slot 0 (`flopwatch.measure.lending`), and each preparation draws the rest anew.
 
 Nothing here knows which slot is head: slot 0 is asked first and takes the first turn of each cycle, and a coin that is
 tossed elsewhere says who it is.
@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from flopwatch.measure.client import CaseFailed, side_by_side
+from flopwatch.measure.client import CaseFailed
 from flopwatch.measure.fitness import SlotReading, pair_fault
 from flopwatch.measure.protocol import Method, Plan, Prepared
 from flopwatch.model import Case, Choice
@@ -28,26 +28,31 @@ if TYPE_CHECKING:
     from flopwatch.measure.client import Worker
 
 PREPARATIONS = 3
-#: ABBA cycles after each preparation: as many as bring the error of the cycles' median to `CYCLE_ERROR`, within these
-#: bounds. At the scatter of most kernels, 0.2 to 0.3 % a cycle, that is four; where the placement errs by 0.1 to 0.2 %
-#: a preparation, more would be wasted. SAMPLES a turn.
-CYCLES = (2, 8)
+#: ABBA cycles after each preparation: as many as bring the error of their median to `CYCLE_ERROR` of a pair, within
+#: these bounds. At the scatter of most kernels, 0.2 % a cycle, that is three; where the placement errs by 0.1 to 0.2 %
+#: a preparation, more would be wasted.
+CYCLES = (2, 10)
 CYCLE_ERROR = 0.001
+#: A turn. Two turns that follow each other in one slot, as the inner ones of ABBA do, are taken in one visit: a visit
+#: costs 1.3 ms beside its samples (0.8 ms to wake the other process, and an untimed sample; H200, 2026-11-21).
 SAMPLES = 3
-#: Turns of a long kernel are thrown away for so long: the power controller needs it after the case before. The first
-#: six cycles of 2048x4096x14336, 30 ms, differed by 2 to 5 %, later ones by 0.2 % (H200, 2026-11-21).
-SETTLE_FROM_SECONDS = 100e-6
-SETTLE_S = 0.05
+#: At first cycles are thrown away, for so long at most, while slot 0 changes by `DRIFT` from one turn to its next: the
+#: power controller and the clocks need it after the case before. Attention of 19 us was 11 % slow at first and took
+#: 80 ms to settle; 2048x4096x14336 differed by 2 to 5 % for 30 ms (H200, 2026-11-21).
+SETTLE_S = 0.08
+DRIFT = 0.01
 #: For the cost of a launch to the host, which the time of a graph leaves out.
 LAUNCH_CYCLES = 3
-LAUNCHES = 8
+LAUNCHES = 4
 _ABBA = (0, 1, 1, 0)
 #: Of the median over the mean, for a normal distribution: sqrt(pi / 2).
 _MEDIAN_ERROR = 1.2533
 
 Slots: TypeAlias = "tuple[Worker, Worker]"
-#: Slot -> cycle -> seconds per call, in the order in which they were taken.
-Turns: TypeAlias = tuple[tuple[tuple[float, ...], ...], tuple[tuple[float, ...], ...]]
+#: Seconds per call, of each cycle after one preparation of one slot.
+Cycles: TypeAlias = tuple[tuple[float, ...], ...]
+#: Slot -> preparation -> cycles.
+Turns: TypeAlias = tuple[tuple[Cycles, ...], tuple[Cycles, ...]]
 NO_PINS: tuple[tuple[Choice, ...], tuple[Choice, ...]] = ((), ())
 
 
@@ -68,9 +73,10 @@ class PairSample:
     Attributes:
         case: the case.
         plan: how samples were taken.
-        seconds: of each slot, cycle by cycle: seconds per call.
-        launch_seconds: likewise, what a call costs the host; no cycles where that was not measured.
+        seconds: of each slot, by preparation and cycle: seconds per call.
+        launch_seconds: likewise, what a call costs the host; no preparation where that was not measured.
         choices: what each slot's autotuned kernels ran in.
+        borrowed: both slots had the same inputs in the same memory.
         fault: why the pair cannot be used, in words that do not depend on which slot is head; "" if it can.
     """
 
@@ -79,11 +85,12 @@ class PairSample:
     seconds: Turns
     launch_seconds: Turns = ((), ())
     choices: tuple[tuple[Choice, ...], tuple[Choice, ...]] = NO_PINS
+    borrowed: bool = False
     fault: str = ""
 
     @property
     def log_ratio(self) -> float:
-        """Slot 1 against slot 0: the median over the cycles of log(median of its turns / median of the other's)."""
+        """Slot 1 against slot 0."""
         return log_ratio(self.seconds)
 
     @property
@@ -91,19 +98,35 @@ class PairSample:
         """The same of the cost to the host; None where that was not measured."""
         return log_ratio(self.launch_seconds) if self.launch_seconds[0] else None
 
+    def median_seconds(self, slot: int) -> float:
+        """Return the median of all samples of a slot."""
+        return _median(self.seconds[slot])
+
+    def median_launch_seconds(self, slot: int) -> float | None:
+        """Return the same of the cost to the host; None where that was not measured."""
+        return _median(self.launch_seconds[slot]) if self.launch_seconds[slot] else None
+
+
+def _median(preparations: tuple[Cycles, ...]) -> float:
+    return statistics.median(seconds for cycles in preparations for cycle in cycles for seconds in cycle)
+
 
 def log_ratio(turns: Turns) -> float:
-    """Return the median over the cycles of log(slot 1's median / slot 0's median).
+    """Return the mean over the preparations of the median over their cycles of log(slot 1's median / slot 0's median).
 
-    >>> round(log_ratio((((1.0, 1.0), (2.0, 2.0)), ((1.1, 1.1), (2.2, 2.2)))), 4)
+    Cycles have outliers, which a median bears; preparations differ by their placement, which a mean of three averages
+    best. The median over the cycles of all three erred by 0.133 %, this by 0.123 % (11 pairs of 66 cases, H200,
+    2026-11-21).
+
+    >>> round(log_ratio(((((1.0, 1.0), (2.0, 2.0)),), (((1.1, 1.1), (2.2, 2.2)),))), 4)
     0.0953
     """
-    return statistics.median(cycle_log_ratios(turns))
+    return statistics.fmean(statistics.median(cycle_log_ratios(zero, one)) for zero, one in zip(*turns, strict=True))
 
 
-def cycle_log_ratios(turns: Turns) -> list[float]:
-    """Return log(slot 1's median / slot 0's median) of each cycle."""
-    return [math.log(statistics.median(one) / statistics.median(zero)) for zero, one in zip(*turns, strict=True)]
+def cycle_log_ratios(zero: Cycles, one: Cycles) -> list[float]:
+    """Return log(slot 1's median / slot 0's median) of each cycle of one preparation."""
+    return [math.log(statistics.median(b) / statistics.median(a)) for a, b in zip(zero, one, strict=True)]
 
 
 def sample_pair(
@@ -126,17 +149,17 @@ def sample_pair(
     Raises:
         CaseFailed: either slot cannot run it.
     """
-    turns = _Turns()
+    turns: tuple[list[Cycles], list[Cycles]] = ([], [])
     readings: list[tuple[list[int], list[int]]] = [([], []), ([], [])]
 
     def visit(slot: int) -> tuple[float, ...]:
-        seconds = slots[slot].visit(case, SAMPLES)
+        seconds = slots[slot].visit(case, 2 * SAMPLES)
         if meter:
             readings[slot][0].append(meter.clock())
             readings[slot][1].append(meter.reason_bits())
         return seconds
 
-    for preparation in range(1, PREPARATIONS + 1):
+    for preparation in range(PREPARATIONS):
         try:
             prepared = _prepare(slots, case, plan, pins)
         except CaseFailed as error:
@@ -144,73 +167,68 @@ def sample_pair(
                 raise
             return _sample_apart(slots, case, plan, pins)
         plan = prepared[0].plan
-        if preparation == 1:
-            _settle(slots, case)
-        for cycle in range(1, CYCLES[1] + 1):
-            turns.cycle(visit)
-            if cycle >= CYCLES[0] and turns.error() <= CYCLE_ERROR * math.sqrt(PREPARATIONS / preparation):
-                break
+        for taken, cycles in zip(turns, _take_turns(visit, settle_s=0.0 if preparation else SETTLE_S), strict=True):
+            taken.append(cycles)
     return PairSample(
         case=case,
         plan=prepared[0].plan,
-        seconds=turns.taken(),
+        seconds=(tuple(turns[0]), tuple(turns[1])),
         launch_seconds=_sample_launches(slots, case) if prepared[0].plan.method is Method.GRAPH else ((), ()),
         choices=(prepared[0].choices, prepared[1].choices),
+        borrowed=prepared[1].borrowed,
         fault=pair_fault(*(SlotReading.of(*reading) for reading in readings)) if meter else "",
     )
 
 
+def _take_turns(visit: Callable[[int], tuple[float, ...]], *, settle_s: float) -> tuple[Cycles, Cycles]:
+    """Take turns in ABBA order until the cycles agree; a visit is two turns long.
+
+    The first visit to either slot after it was prepared is thrown away, but for the turn before the first cycle: the
+    first samples of a copy of 1 GB were 5 % slow.
+    """
+    zero: list[tuple[float, ...]] = []
+    one: list[tuple[float, ...]] = []
+    visit(1)
+    before = visit(0)[SAMPLES:]
+    until = time.monotonic() + settle_s
+    while len(zero) < CYCLES[1]:
+        between, around = visit(1), visit(0)
+        after, then = around[:SAMPLES], around[SAMPLES:]
+        drift = abs(math.log(statistics.median(after) / statistics.median(before)))
+        if zero or drift < DRIFT or time.monotonic() >= until:
+            zero.append(before + after)
+            one.append(between)
+            if len(zero) >= CYCLES[0] and _error(zero, one) <= CYCLE_ERROR * math.sqrt(PREPARATIONS):
+                break
+        before = then
+    return tuple(zero), tuple(one)
+
+
+def _error(zero: Sequence[tuple[float, ...]], one: Sequence[tuple[float, ...]]) -> float:
+    """Return the standard error of the median of the cycles' log ratios, which is the same whoever is head."""
+    ratios = cycle_log_ratios(tuple(zero), tuple(one))
+    return _MEDIAN_ERROR * statistics.stdev(ratios) / math.sqrt(len(ratios))
+
+
 def _sample_launches(slots: Slots, case: Case) -> Turns:
-    launches = _Turns()
+    zero, one = [], []
     for _ in range(LAUNCH_CYCLES):
-        launches.cycle(lambda slot: slots[slot].launch(case, LAUNCHES))
-    return launches.taken()
-
-
-def _settle(slots: Slots, case: Case) -> None:
-    """Let a long kernel run until the power controller has found its clock."""
-    until = time.monotonic() + SETTLE_S
-    while True:
-        seconds = [value for slot in slots for value in slot.visit(case, SAMPLES)]
-        if statistics.median(seconds) < SETTLE_FROM_SECONDS or time.monotonic() >= until:
-            return
-
-
-class _Turns:
-    """What was taken in ABBA cycles, by slot."""
-
-    def __init__(self) -> None:
-        self._taken: tuple[list[tuple[float, ...]], list[tuple[float, ...]]] = ([], [])
-
-    def cycle(self, visit: Callable[[int], tuple[float, ...]]) -> None:
-        """Let the slots take turns once."""
-        values: tuple[list[float], list[float]] = ([], [])
-        for slot in _ABBA:
-            values[slot].extend(visit(slot))
-        for slot in (0, 1):
-            self._taken[slot].append(tuple(values[slot]))
-
-    def error(self) -> float:
-        """Return the standard error of the median of the cycles' log ratios, which is the same whoever is head."""
-        ratios = cycle_log_ratios(self.taken())
-        return _MEDIAN_ERROR * statistics.stdev(ratios) / math.sqrt(len(ratios))
-
-    def taken(self) -> Turns:
-        """Return all of it."""
-        return tuple(self._taken[0]), tuple(self._taken[1])
+        first, *between, last = (slots[slot].launch(case, LAUNCHES) for slot in _ABBA)
+        zero.append(first + last)
+        one.append(between[0] + between[1])
+    return (tuple(zero),), (tuple(one),)
 
 
 def _prepare(
     slots: Slots, case: Case, plan: Plan | None, pins: tuple[Sequence[Choice], Sequence[Choice]]
 ) -> tuple[Prepared, Prepared]:
-    """Make the case ready in both slots, under one plan."""
-    if plan is None:
-        plan = slots[0].prepare(case, None, pins[0]).plan
-    zero, one = side_by_side(lambda worker: worker.prepare(case, plan, pins[slots.index(worker)]), slots)
-    for slot, own, other in ((0, zero, one), (1, one, zero)):
-        if own.plan == plan != other.plan:  # the other could not be captured into a graph: sample both alike
-            own = slots[slot].prepare(case, other.plan, pins[slot])  # noqa: PLW2901 - the new one counts
-            return (own, other) if slot == 0 else (other, own)
+    """Make the case ready in both slots, under one plan, and on the same inputs where these can be lent."""
+    first, second = slots
+    second.release(case)  # what it has borrowed, before its owner gives it back
+    zero = first.prepare(case, plan, pins[0])
+    one = second.prepare(case, zero.plan, pins[1], lent=first.lend(case, second))
+    if one.plan != zero.plan:  # it could not be captured into a graph: sample both alike
+        return _prepare(slots, case, one.plan, pins)
     return zero, one
 
 
@@ -230,6 +248,6 @@ def _sample_apart(
     return PairSample(
         case=case,
         plan=prepared.plan,
-        seconds=((tuple(taken[0]),), (tuple(taken[1]),)),
+        seconds=(((tuple(taken[0]),),), ((tuple(taken[1]),),)),
         choices=(choices[0], choices[1]),
     )

@@ -25,6 +25,7 @@ class Op(enum.Enum):
     PREPARE = ("prepare", 300.0)
     VISIT = ("visit", 60.0)
     LAUNCH = ("launch", 60.0)
+    LEND = ("lend", 60.0)
     RELEASE = ("release", 60.0)
     TIME = ("time", 300.0)
     TUNE = ("tune", 300.0)
@@ -69,7 +70,8 @@ class Plan:
 class Request:
     """One question. A visit takes `samples`; a plan is followed, and choices of the tuner are pinned, where given.
 
-    A case is prepared in place of the one before, or `beside` it: then visits of both can take turns.
+    A case is prepared in place of the one before, or `beside` it: then visits of both can take turns. Its inputs are in
+    the memory that another worker has `lent`, where it has.
     """
 
     op: str
@@ -79,14 +81,16 @@ class Request:
     pins: tuple[Choice, ...] = ()
     seed: int = 0
     beside: bool = False
+    lent: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """How a case will be sampled, and which configurations its autotuned kernels run in."""
+    """How a case will be sampled, which configurations its autotuned kernels run in, and whether it borrowed inputs."""
 
     plan: Plan
     choices: tuple[Choice, ...]
+    borrowed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +154,7 @@ class Hello:
         gpu: the GPU's name; None without one.
         gpu_uuid: its identity, as NVML knows it; None without one.
         compute_capability: of it, major and minor; None without one.
-        versions: of Python, torch and Triton.
+        versions: of Python, torch, Triton, torch's CUDA and Triton's ptxas.
         declared: the cases of the suites it could import.
         import_failures: the suite modules that it could not, with the cause.
     """

@@ -6,7 +6,6 @@ still drawn anew by each preparation, and modes of the machine by each process: 
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, cast
 
 from flopwatch.measure.pair import NO_PINS, sample_pair
@@ -45,30 +44,30 @@ def sample_rivals(
         plans = [worker.prepare(case, None, own).plan for case, own in zip(rivals, pins, strict=True)]
         plan = max(plans, key=lambda own: own.calls)
     worker.release(rivals[0])  # all that is prepared: what was measured before these, too
-    asking = threading.Lock()
     slots = [
         # A call outside of a graph asks the tuner again, whichever case was prepared last: both have the pins of both.
-        _Rival(worker, case, (*pins[1 - slot], *pins[slot]), asking)
+        _Rival(worker, case, (*pins[1 - slot], *pins[slot]))
         for slot, case in enumerate(rivals)
     ]
     return sample_pair(cast("Slots", tuple(slots)), rivals[0], plan=plan, meter=meter)
 
 
 class _Rival:
-    """One case of a worker, in the place that a worker of its own has in a pair.
+    """One case of a worker, in the place that a worker of its own has in a pair."""
 
-    Two threads prepare the slots of a pair; this worker answers one of them at a time.
-    """
-
-    def __init__(self, worker: Worker, case: Case, pins: Sequence[Choice], asking: threading.Lock) -> None:
+    def __init__(self, worker: Worker, case: Case, pins: Sequence[Choice]) -> None:
         self._worker = worker
         self._case = case
         self._pins = pins
-        self._asking = asking
 
-    def prepare(self, _case: Case, plan: Plan | None = None, _pins: Sequence[Choice] = ()) -> Prepared:
-        with self._asking:
-            return self._worker.prepare(self._case, plan, self._pins, beside=True)
+    def prepare(
+        self, _case: Case, plan: Plan | None = None, _pins: Sequence[Choice] = (), *, lent: str = ""
+    ) -> Prepared:
+        return self._worker.prepare(self._case, plan, self._pins, beside=True, lent=lent)
+
+    def lend(self, _case: Case, _to: Worker) -> str:
+        """Lend nothing: a process cannot open its own memory a second time."""
+        return ""
 
     def visit(self, _case: Case, samples: int) -> tuple[float, ...]:
         return self._worker.visit(self._case, samples)
@@ -78,6 +77,3 @@ class _Rival:
 
     def release(self, _case: Case) -> None:
         self._worker.release(self._case)
-
-    def abandon(self) -> None:
-        self._worker.abandon()

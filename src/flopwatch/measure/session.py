@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib.metadata
 import os
-import platform
 import traceback
 from typing import TYPE_CHECKING, Any
 
 from flopwatch import overlay
 from flopwatch.errors import SuiteError, UsageError
+from flopwatch.measure.machine import toolchain_versions
 from flopwatch.measure.protocol import Compiled, DeclaredCase, Hello, Mode, Op, Plan, Prepared, Reply, Request
 from flopwatch.model import Case, Choice, Failure, Timing, from_json, to_json
 from flopwatch.suite import discover
@@ -55,9 +54,10 @@ class Session:
         self._ready: dict[Case, PreparedCase] = {}
         self._answers: dict[str, Callable[[Case, Request], object]] = {
             Op.PREPARE.word: lambda case, request: self.prepare(
-                case, request.plan, request.pins, beside=request.beside
+                case, request.plan, request.pins, beside=request.beside, lent=request.lent
             ),
             Op.VISIT.word: lambda case, request: self.prepared(case).sample(request.samples, warm_up=WARM_UP_SAMPLES),
+            Op.LEND.word: lambda case, _request: self.prepared(case).lend(),
             Op.LAUNCH.word: lambda case, request: self.prepared(case).launch(request.samples),
             Op.RELEASE.word: lambda _case, _request: self.release(),
             Op.TIME.word: lambda case, _request: self.time(case),
@@ -84,10 +84,7 @@ class Session:
         """Say what this worker runs on."""
         return Hello(
             **_gpu(),
-            versions={
-                "python": platform.python_version(),
-                **{name: importlib.metadata.version(name) for name in ("torch", "triton")},
-            },
+            versions=_versions(),
             declared=tuple(
                 _declared(suite, case) for suite in self.discovery.suites.values() for case in suite.cases()
             ),
@@ -104,14 +101,16 @@ class Session:
             causes = [f"{name}: {type(error).__name__}: {error}" for name, error in self.discovery.failures.items()]
             raise SuiteError(f"no suite {case.suite!r}", why="; ".join(causes)) from None
 
-    def prepare(self, case: Case, plan: Plan | None, pins: Sequence[Choice] = (), *, beside: bool = False) -> Prepared:
+    def prepare(
+        self, case: Case, plan: Plan | None, pins: Sequence[Choice] = (), *, beside: bool = False, lent: str = ""
+    ) -> Prepared:
         """Make a case ready to be sampled, in place of all others or `beside` them."""
         from flopwatch.measure.timer import PreparedCase  # noqa: PLC0415 - torch is not needed to answer HELLO
 
         self.release(case if beside else None)
         self._tuner.start(pins)
-        prepared = self._ready[case] = PreparedCase(self.suite(case), case, plan)
-        return Prepared(plan=prepared.plan, choices=self._tuner.choices)
+        prepared = self._ready[case] = PreparedCase(self.suite(case), case, plan, lent=lent)
+        return Prepared(plan=prepared.plan, choices=self._tuner.choices, borrowed=prepared.borrowed)
 
     def time(self, case: Case) -> Timing:
         """Take the samples of one point of the history."""
@@ -125,12 +124,11 @@ class Session:
         return self._ready[case]
 
     def release(self, case: Case | None = None) -> None:
-        """Give the memory of a prepared case, of all if None, back to the GPU, and of what could not be prepared."""
+        """Give the memory of a prepared case, of all if None, back to the GPU."""
         import torch  # noqa: PLC0415 - where it is needed
 
         for prepared in list(self._ready) if case is None else [case]:
             self._ready.pop(prepared, None)
-        gc.collect()  # a case that is not captured refers to itself
         torch.cuda.empty_cache()
 
     def tune(self, case: Case, pins: Sequence[Choice]) -> tuple[Choice, ...]:
@@ -221,6 +219,16 @@ def _encodable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def _versions() -> dict[str, str]:
+    """Ask Triton's ptxas too, which takes 5 ms: HELLO is not asked of the workers that measure pairs."""
+    import torch  # noqa: PLC0415 - as below
+
+    versions = toolchain_versions()
+    if torch.version.cuda:
+        versions["cuda"] = torch.version.cuda
+    return versions
+
+
 def _gpu() -> dict[str, Any]:
     import torch  # noqa: PLC0415 - a static worker has no use for it here
 
@@ -254,6 +262,8 @@ def serve(session: Session, requests: Iterator[bytes], replies: Any) -> None:  #
             reply = Reply(value=session.answer(from_json(line, Request)))
         except Exception as error:  # noqa: BLE001 - a failing benchmark is a result, whatever it raises
             reply = Reply(failure=failure_of(error), last=session.mode is Mode.GPU and _gpu_is_lost())
+        if reply.failure is not None:
+            gc.collect()  # what failed can hold its frames, and they their tensors, in a cycle
         replies.write(to_json(reply) + b"\n")
         replies.flush()
         if reply.last:

@@ -12,6 +12,7 @@ import functools
 import itertools
 import math
 import os
+import secrets
 import statistics
 import time
 from dataclasses import replace
@@ -20,11 +21,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from flopwatch.measure.inputs import copy_inputs, input_bytes, make_inputs
+from flopwatch.measure.lending import borrow, lend
 from flopwatch.measure.protocol import Method, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from flopwatch.model import Case
     from flopwatch.suite import Suite
 
@@ -41,6 +41,9 @@ MAX_INPUT_SETS = 256
 #: and an eighth of the free memory.
 SPREAD_INPUT_SETS = 16
 MAX_CALLS = 1024
+#: A preparation sets up to so many pages of 2 MiB aside before anything else, at random: memory that is given back and
+#: allocated again is mostly the same, so that results would lie where they lay before.
+SPACER_PAGES = 64
 _WARM_UP_SAMPLES = 3
 #: Calls after a process was woken that cost the host up to five times as much as the later ones (H200, 2026-11-21).
 _LAUNCH_WARM_UP = 4
@@ -57,19 +60,26 @@ class PreparedCase:
         suite: the declaration.
         case: the point of it.
         plan: how to sample; None chooses by the kernel's own duration.
+        lent: inputs of another process, to be used where they are as this one's; see `flopwatch.measure.lending`.
 
     Raises whatever the kernel raises. What cannot be captured into a graph (it synchronises, say) is sampled as the
     host enqueues it; `plan` says what was chosen.
     """
 
-    def __init__(self, suite: Suite, case: Case, plan: Plan | None = None) -> None:
+    def __init__(self, suite: Suite, case: Case, plan: Plan | None = None, *, lent: str = "") -> None:
         self._call = suite.call(case.provider)
+        self._spacer = torch.empty(secrets.randbelow(SPACER_PAGES) << 21, dtype=torch.uint8, device="cuda")
         self._inputs = [make_inputs(suite, case, seed=0)]
+        self._memory: torch.Tensor | None = None
+        borrowed = borrow(lent, self._inputs[0], plan.input_sets) if lent and plan else None
+        self.borrowed = borrowed is not None
+        if borrowed is not None:
+            self._inputs = borrowed
         result = self._call(*self._inputs[0])  # compiles and tunes
         self._cold_bytes = COLD_L2_FACTOR * torch.cuda.get_device_properties().L2_cache_size
         self._flush = torch.empty(self._cold_bytes, dtype=torch.int8, device="cuda")
-        self._work: Callable[[], object] = self._uncaptured
-        self._keep: object = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._results: object = None
         self.plan = plan or Plan(method=Method.GRAPH, calls=1, input_sets=1)
         self._ready(self.plan)
         if plan is None:
@@ -90,12 +100,19 @@ class PreparedCase:
             for _ in range(flushes):
                 self._flush.zero_()
             start.record()
-            self._work()
+            if self._graph is None:
+                self._uncaptured()
+            else:
+                self._graph.replay()
             end.record()
             if index >= warm_up:
                 events.append((start, end))
         torch.cuda.synchronize()
         return tuple(start.elapsed_time(end) * 1e-3 / self.plan.calls for start, end in events)
+
+    def lend(self) -> str:
+        """Describe the memory of the inputs to another process."""
+        return lend(self._inputs[0], self._memory)
 
     def launch(self, calls: int) -> tuple[float, ...]:
         """Measure what one call costs the host, while the GPU's queue is not full.
@@ -139,13 +156,13 @@ class PreparedCase:
 
     def _ready(self, plan: Plan) -> None:
         """Follow `plan`, but for what cannot be captured."""
-        self._inputs += [copy_inputs(self._inputs[0]) for _ in range(len(self._inputs), plan.input_sets)]
-        del self._inputs[plan.input_sets :]
+        if plan.input_sets != len(self._inputs):
+            self._memory, self._inputs = copy_inputs(self._inputs[0], plan.input_sets)
         self.plan = plan
-        self._work, self._keep = self._uncaptured, None
+        self._graph = self._results = None
         if plan.method is Method.GRAPH:
             try:
-                self._work, self._keep = self._capture()
+                self._graph, self._results = self._capture()
             except torch.OutOfMemoryError:
                 raise  # not a matter of capturing
             except RuntimeError:
@@ -158,7 +175,7 @@ class PreparedCase:
             results.append(self._call(*self._inputs[index % len(self._inputs)]))
         return results
 
-    def _capture(self) -> tuple[Callable[[], object], object]:
+    def _capture(self) -> tuple[torch.cuda.CUDAGraph, object]:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -168,7 +185,7 @@ class PreparedCase:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             results = self._uncaptured()
-        return graph.replay, (graph, results)
+        return graph, results
 
 
 @functools.cache
