@@ -138,12 +138,15 @@ class Memory:
 class Choice:
     """The configuration in which an autotuned kernel runs a case.
 
+    `key` is what the tuner knows the launch by, such as "4096, float16, float16": a case may launch a kernel with
+    several. It is empty where the tuner has a single candidate; a pin without a key is for every launch of its kernel.
     `timings_us` are what each candidate took where the choice was made in this process, `config` among them, and empty
     where it was read from Triton's cache or pinned.
     """
 
     kernel: str
     config: str
+    key: str = ""
     timings_us: dict[str, float] = field(default_factory=dict)
 
 

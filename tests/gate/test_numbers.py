@@ -1,26 +1,48 @@
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self, cast
 
 import pytest
+from tests.measure.conftest import write_code
 
-from flopwatch.gate.numbers import _settle, _tune, changed_choices, with_choices_of
+from flopwatch.config import Config
+from flopwatch.gate.numbers import (
+    SEEDS,
+    _ask_all,
+    _asked,
+    _numbers,
+    _settle,
+    _tune,
+    changed_choices,
+    check_on_gpu,
+    check_small,
+    with_choices_of,
+)
 from flopwatch.gate.sides import Arm, Sides
-from flopwatch.measure.client import Mode, Worker
-from flopwatch.model import Case, Choice
+from flopwatch.measure.client import CaseFailed, Mode, Nursery, Worker
+from flopwatch.measure.protocol import DeclaredCase
+from flopwatch.model import Case, Choice, Failure, Mark, Memory, Numbers
 from flopwatch.verdict import Side
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from flopwatch.gate.result import CaseVerdict
 
 CASE = Case(suite="Toy", values=("flopwatch",))
+NO_ROOM = Failure(kind="OutOfMemoryError", message="CUDA out of memory")
 
 
 def side(config: str, timings_us: dict[str, float] | None = None) -> Side:
     return Side(choices=(Choice(kernel="k", config=config, timings_us=timings_us or {}),))
 
 
-class FakeWorker:
+class FlippingWorker:
     """Stands in for a worker whose tuner chooses what it is told to, process after process."""
 
     def __init__(self, choices: list[str]) -> None:
@@ -37,19 +59,19 @@ class FakeWorker:
         return (Choice(kernel="k", config=self.choice, timings_us={"wide": 10.0, "tall": 10.0}),)
 
 
-class FakeSides(Sides):
+class FlippingSides(Sides):
     def __init__(self, **choices: list[str]) -> None:
         self.choices = {Arm(name): chosen for name, chosen in choices.items()}
 
     def worker(self, mode: Mode, arm: Arm, *, anew: bool = False) -> Worker:
         assert mode is Mode.GPU
         assert not anew
-        return cast("Worker", FakeWorker(self.choices[arm]))
+        return cast("Worker", FlippingWorker(self.choices[arm]))
 
 
 def settled(*, base: list[str], head: list[str]) -> tuple[str, bool]:
     """Return what head runs, and whether its tuning is called unstable, given the choices of successive processes."""
-    sides = FakeSides(base=base, head=head)
+    sides = FlippingSides(base=base, head=head)
     tuned = {arm: _tune(sides, arm, [CASE], {}) for arm in Arm}
     unstable = _settle(sides, tuned, {})
     return tuned[Arm.HEAD][CASE].choices[0].config, CASE in unstable
@@ -86,3 +108,241 @@ def test_a_kernel_that_only_head_tunes_keeps_its_choice() -> None:
 )
 def test_a_changed_choice_is_told_by_what_differs(base: Side, head: Side, expected: list[str]) -> None:
     assert list(changed_choices(base.choices, head.choices)) == expected
+
+
+def launches(**configs: str) -> Side:
+    """Return a side that launches one kernel with several keys."""
+    candidates = dict.fromkeys(("wide", "tall"), 10.0)
+    return Side(
+        choices=tuple(
+            Choice(kernel="k", key=key, config=config, timings_us=candidates) for key, config in configs.items()
+        )
+    )
+
+
+def test_each_launch_of_a_kernel_is_given_bases_choice_for_it() -> None:
+    changed = with_choices_of(launches(small="tall", large="wide"), launches(large="tall", small="wide", new="wide"))
+    assert [(choice.key, choice.config) for choice in changed.choices] == [
+        ("large", "wide"),
+        ("small", "tall"),
+        ("new", "wide"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "expected"),
+    [
+        (launches(small="tall", large="wide"), launches(large="wide", small="tall"), []),
+        (
+            launches(small="tall", large="wide"),
+            launches(small="tall", large="tall"),
+            ["configuration changed: k (large) from wide to tall"],
+        ),
+        (launches(small="tall"), launches(small="tall", large="wide"), []),
+        (launches(small="tall"), launches(other="wide"), ["configuration changed: k from tall to wide"]),
+        (side("tall"), launches(small="tall", large="wide"), ["configuration changed: k (large) from tall to wide"]),
+        (launches(small="tall", large="wide"), side("tall"), []),
+    ],
+)
+def test_a_changed_choice_is_told_of_each_launch_that_both_sides_know(
+    base: Side, head: Side, expected: list[str]
+) -> None:
+    assert list(changed_choices(base.choices, head.choices)) == expected
+
+
+@dataclass(kw_only=True)
+class Gpu:
+    """What the stand-ins below share: what fails, who is there, and who was asked what."""
+
+    failing: dict[tuple[Arm, str], Failure] = field(default_factory=dict)
+    crowded: frozenset[str] = frozenset()
+    recovers_after: int = 10**9
+    differing: bool = False
+    together: threading.Barrier | None = None
+    open: list[Arm] = field(default_factory=list)
+    asked: Counter[tuple[Arm, str, int]] = field(default_factory=Counter)
+
+
+class FakeWorker:
+    """Stands in for a worker on a GPU whose memory may be too small for two."""
+
+    def __init__(self, arm: Arm, gpu: Gpu) -> None:
+        self.arm, self.gpu, self.hello = arm, gpu, None
+
+    def __enter__(self) -> Self:
+        self.gpu.open.append(self.arm)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gpu.open.remove(self.arm)
+
+    def tune(self, _case: Case, _pins: Sequence[Choice]) -> tuple[Choice, ...]:
+        self._ask("tune")
+        return ()
+
+    def bits(self, _case: Case, *, seed: int, pins: Sequence[Choice]) -> str:
+        assert pins == ()
+        self._ask("bits")
+        return f"{seed}{self.arm.value if self.gpu.differing else ''}"
+
+    def memory(self, _case: Case, _pins: Sequence[Choice]) -> Memory:
+        self._ask("memory")
+        return Memory(peak_bytes=1 << 20, growth_bytes=0.0)
+
+    def numbers(self, _case: Case, *, seed: int, pins: Sequence[Choice]) -> Numbers:
+        assert pins == ()
+        self._ask("numbers")
+        return Numbers(dtype="float16", max_diff=0.01, max_diff_eps=0.25 + 0.01 * seed, finite=True, bitwise="0")
+
+    def _ask(self, what: str) -> None:
+        self.gpu.asked[self.arm, what, len(self.gpu.open)] += 1
+        if self.gpu.together is not None and len(self.gpu.open) > 1:
+            self.gpu.together.wait()
+        if what in self.gpu.crowded and len(self.gpu.open) > 1:
+            raise CaseFailed(NO_ROOM)
+        failure = self.gpu.failing.get((self.arm, what))
+        if (
+            failure is not None
+            and sum(self.gpu.asked[self.arm, what, sides] for sides in (1, 2)) <= self.gpu.recovers_after
+        ):
+            raise CaseFailed(failure)
+
+
+class FakeSides(Sides):
+    def __init__(self, gpu: Gpu) -> None:
+        self.config, self.gpu = Config(packages=("toy",)), gpu
+
+    def worker(self, mode: Mode, arm: Arm, *, anew: bool = False) -> Worker:
+        assert mode in (Mode.GPU, Mode.INTERPRET)
+        assert not anew
+        return cast("Worker", FakeWorker(arm, self.gpu))
+
+
+def declared(case: Case = CASE) -> DeclaredCase:
+    return DeclaredCase(case=case, small=case, own=True, max_diff_eps=None, flops=1.0, bytes_moved=1.0)
+
+
+def checked(gpu: Gpu) -> CaseVerdict:
+    (verdict,) = check_on_gpu(FakeSides(gpu), [declared()], frozenset(), {})
+    assert gpu.open == []
+    return verdict
+
+
+def test_both_sides_run_at_the_same_time_but_tune_one_after_the_other() -> None:
+    gpu = Gpu(differing=True, together=threading.Barrier(2, timeout=30))
+    verdict = checked(gpu)
+    assert (verdict.mark, verdict.head.failure) == (None, None)
+    assert gpu.asked == {
+        (arm, what, sides): times
+        for arm in Arm
+        for what, sides, times in (
+            ("tune", 1, 1),
+            ("bits", 2, len(SEEDS)),
+            ("memory", 2, 1),
+            ("numbers", 2, len(SEEDS)),
+        )
+    }
+
+
+@pytest.mark.parametrize("what", ["bits", "memory", "numbers"])
+def test_what_does_not_fit_beside_the_other_side_is_run_alone(what: str) -> None:
+    gpu = Gpu(differing=True, crowded=frozenset([what]))
+    verdict = checked(gpu)
+    assert (verdict.mark, verdict.base.failure, verdict.head.failure) == (None, None, None)
+    assert verdict.head.memory is not None
+    assert all(gpu.asked[arm, what, 2] == 1 for arm in Arm)
+    assert all(gpu.asked[arm, what, 1] == (1 if what == "memory" else len(SEEDS)) for arm in Arm)
+
+
+@pytest.mark.parametrize("kind", ["WorkerDied", "OutOfMemoryError"])
+def test_a_side_that_tunes_at_the_second_attempt_is_not_broken(kind: str) -> None:
+    gpu = Gpu(failing={(Arm.HEAD, "tune"): Failure(kind=kind, message="busy")}, recovers_after=1)
+    assert checked(gpu).mark is None
+    assert gpu.asked[Arm.HEAD, "tune", 1] == 2
+
+
+@pytest.mark.parametrize(
+    ("failure", "attempts"),
+    [
+        (NO_ROOM, 2),
+        (Failure(kind="WorkerDied", message="exit status -11"), 2),
+        (Failure(kind="RuntimeError", message="CUDA error: CUBLAS_STATUS_ALLOC_FAILED"), 2),
+        (Failure(kind="ArithmeticError", message="no scale today"), 1),
+    ],
+)
+def test_what_fails_alone_as_well_is_broken_with_its_cause(failure: Failure, attempts: int) -> None:
+    gpu = Gpu(failing={(Arm.HEAD, "bits"): failure})
+    verdict = checked(gpu)
+    assert (verdict.mark, verdict.head.failure, verdict.base.failure) == (Mark.BROKEN, failure, None)
+    assert (gpu.asked[Arm.HEAD, "bits", 2], gpu.asked[Arm.HEAD, "bits", 1]) == (1, attempts - 1)
+    assert gpu.asked[Arm.HEAD, "numbers", 2] == 0
+
+
+def test_small_cases_are_tried_again_alone_as_well() -> None:
+    gpu = Gpu(crowded=frozenset(["numbers"]))
+    (verdict,) = check_small(FakeSides(gpu), [declared()], both=True)
+    assert (verdict.mark, verdict.base.failure, verdict.head.failure) == (None, None, None)
+    assert gpu.asked == {(arm, "numbers", sides): times for arm in Arm for sides, times in ((2, 1), (1, len(SEEDS)))}
+
+
+def test_small_cases_may_be_run_on_head_alone() -> None:
+    gpu = Gpu(failing={(Arm.HEAD, "numbers"): Failure(kind="WorkerDied", message="killed")}, recovers_after=1)
+    (verdict,) = check_small(FakeSides(gpu), [declared()], both=False)
+    assert (verdict.mark, verdict.head.failure) == (None, None)
+    assert verdict.base == verdict.head
+    assert gpu.asked == {(Arm.HEAD, "numbers", 1): 1 + len(SEEDS)}
+
+
+#: There is room for one process that runs `crowds`: another one dies.
+CROWDED = '''\
+"""Kernels for which there is little room."""
+
+import fcntl
+import os
+
+rooms = []
+
+
+def fair(x):
+    return x * 2
+
+
+def crowds(x):
+    if not rooms:
+        rooms.append(open(__file__))
+        try:
+            fcntl.flock(rooms[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os._exit(9)
+    return x * 2
+'''
+
+
+@pytest.fixture
+def crowded(tmp_path: Path) -> Iterator[Sides]:
+    """Two sides of the same code, in real processes."""
+    code = write_code(tmp_path, kernels=CROWDED)
+    with Nursery(code) as nursery:
+
+        class Crowded(FakeSides):
+            def worker(self, mode: Mode, arm: Arm, *, anew: bool = False) -> Worker:
+                assert arm in Arm
+                assert not anew
+                return Worker(mode, code, nursery=nursery)
+
+        yield Crowded(Gpu())
+
+
+def test_a_process_that_dies_of_the_other_one_loses_no_case(crowded: Sides) -> None:
+    cases = [Case(suite="Weather", values=(weather, "flopwatch")) for weather in ("crowds", "fair")]
+    before = {arm: dict.fromkeys(cases, Side()) for arm in Arm}
+    with contextlib.ExitStack() as stack:
+        workers = [stack.enter_context(crowded.worker(Mode.GPU, arm)) for arm in Arm]
+        found = _asked(workers, _numbers, before)
+    failures = [side.failure for known in found.values() for side in known.values() if side.failure is not None]
+    assert [failure.message for failure in failures] == ["exit status 9 during numbers"]
+
+    found = _ask_all(crowded, _numbers, before)
+    assert all(
+        side.numbers is not None and side.numbers.max_diff == 0 for known in found.values() for side in known.values()
+    )

@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 from triton.runtime.autotuner import Autotuner
 
-from flopwatch.measure.tuning import TunerLog, time_launch
-from flopwatch.model import Choice
+from flopwatch.measure.tuning import TunerLog, key_text, time_launch
+from flopwatch.model import Choice, from_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 #: Where the interpreter runs kernels in place of a GPU, they take what lies in the host's memory.
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+#: What the tuner below knows the launches by, and the text of that.
+N, OTHER_N = 8, 16
+KEY, OTHER_KEY = "8, float32, float32", "16, float32, float32"
 KERNEL = "import triton\n{}\n@triton.jit\ndef kernel(x, n: triton.language.constexpr):\n    {}\n"
 PROGRAM = """\
 import importlib, sys
@@ -74,7 +77,7 @@ class Tuned:
             launch()
             self.timed += 1
             assert times_ms is not None
-            return [times_ms[(self.timed - 1) % 3]] * len(quantiles)
+            return [times_ms[(self.timed - 1) % len(times_ms)]] * len(quantiles)
 
         self.tuner = Autotuner(
             _add_kernel,
@@ -87,7 +90,7 @@ class Tuned:
         )
         self.names = [str(config) for config in self.tuner.configs]
 
-    def run(self, n: int = 8) -> None:
+    def run(self, n: int = N) -> None:
         x = torch.zeros(n, device=DEVICE)
         out = torch.empty_like(x)
         self.tuner[(1,)](x, out, n)
@@ -108,7 +111,7 @@ def test_a_choice_is_recorded_with_what_the_candidates_took(log: TunerLog) -> No
     tuned.run()
 
     (choice,) = log.choices
-    assert (choice.kernel, choice.config) == ("_add_kernel", tuned.names[1])
+    assert (choice.kernel, choice.key, choice.config) == ("_add_kernel", KEY, tuned.names[1])
     assert list(choice.timings_us.items()) == [(tuned.names[1], 1.0), (tuned.names[0], 3.0)]
 
 
@@ -119,7 +122,7 @@ def test_a_choice_that_was_made_before_is_recorded_without_times(log: TunerLog) 
     assert not log.choices
     tuned.run()
 
-    assert log.choices == (Choice(kernel="_add_kernel", config=tuned.names[1]),)
+    assert log.choices == (Choice(kernel="_add_kernel", key=KEY, config=tuned.names[1]),)
     assert tuned.timed == 3
 
 
@@ -135,30 +138,120 @@ def test_a_pin_is_honoured_for_as_long_as_it_lasts_and_nothing_is_timed(log: Tun
     tuned = Tuned([0.003, 0.001, 0.002])
     log.start([Choice(kernel="_add_kernel", config=tuned.names[2])])
     tuned.run()
-    assert (log.choices, tuned.timed) == ((Choice(kernel="_add_kernel", config=tuned.names[2]),), 0)
+    assert (log.choices, tuned.timed) == ((Choice(kernel="_add_kernel", key=KEY, config=tuned.names[2]),), 0)
 
     log.start()
     tuned.run()
     assert (log.choices[0].config, tuned.timed) == (tuned.names[1], 3)
 
 
-@pytest.mark.parametrize(("kernel", "config"), [("_add_kernel", "BLOCK: 128"), ("other_kernel", "")])
-def test_a_pin_that_names_no_candidate_is_ignored(log: TunerLog, kernel: str, config: str) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "key", "config"),
+    [("_add_kernel", "", "BLOCK: 128"), ("other_kernel", "", ""), ("_add_kernel", OTHER_KEY, "")],
+)
+def test_a_pin_that_names_no_candidate_or_another_launch_is_ignored(
+    log: TunerLog, kernel: str, key: str, config: str
+) -> None:
     tuned = Tuned([0.003, 0.001, 0.002])
-    log.start([Choice(kernel=kernel, config=config or tuned.names[0])])
+    log.start([Choice(kernel=kernel, key=key, config=config or tuned.names[0])])
     tuned.run()
 
     assert (log.choices[0].config, tuned.timed) == (tuned.names[1], 3)
 
 
-def test_a_launch_that_fails_leaves_the_candidates_as_they_were(log: TunerLog) -> None:
+def test_launches_with_other_keys_have_choices_and_times_of_their_own(log: TunerLog) -> None:
+    tuned = Tuned([0.003, 0.001, 0.002, 0.004, 0.006, 0.005])
+    tuned.run()
+    tuned.run(OTHER_N)
+    tuned.run()
+
+    assert [(choice.key, choice.config) for choice in log.choices] == [
+        (KEY, tuned.names[1]),
+        (OTHER_KEY, tuned.names[0]),
+    ]
+    assert [sorted(choice.timings_us.values()) for choice in log.choices] == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+
+
+def test_the_times_of_one_key_are_not_taken_for_those_of_another(log: TunerLog) -> None:
+    tuned = Tuned([0.003, 0.001, 0.002])
+    tuned.run()
+    log.start()
+    tuned.run(OTHER_N)
+    tuned.run()
+
+    assert [(choice.key, len(choice.timings_us)) for choice in log.choices] == [(OTHER_KEY, 3), (KEY, 0)]
+
+
+def test_each_launch_is_pinned_by_its_own_key(log: TunerLog) -> None:
+    tuned = Tuned([0.003, 0.001, 0.002])
+    pins = [
+        Choice(kernel="_add_kernel", key=key, config=tuned.names[index]) for key, index in ((KEY, 2), (OTHER_KEY, 0))
+    ]
+    log.start(pins)
+    tuned.run()
+    tuned.run(OTHER_N)
+
+    assert (list(log.choices), tuned.timed) == (pins, 0)
+
+
+def test_a_pin_from_before_there_were_keys_is_for_every_launch_that_has_none_of_its_own(log: TunerLog) -> None:
+    tuned = Tuned([0.003, 0.001, 0.002])
+    old = from_json(f'{{"kernel": "_add_kernel", "config": "{tuned.names[2]}", "timings_us": {{}}}}', Choice)
+    log.start([old])
+    tuned.run()
+    tuned.run(OTHER_N)
+    assert ([choice.config for choice in log.choices], tuned.timed) == ([tuned.names[2]] * 2, 0)
+
+    log.start([Choice(kernel="_add_kernel", key=OTHER_KEY, config=tuned.names[0]), old])
+    tuned.run()
+    tuned.run(OTHER_N)
+    assert [choice.config for choice in log.choices] == [tuned.names[2], tuned.names[0]]
+
+
+def test_a_kernel_with_a_single_candidate_has_no_key(log: TunerLog) -> None:
+    tuned = Tuned([0.003, 0.001, 0.002])
+    del tuned.tuner.configs[1:]
+    tuned.run()
+    tuned.run(OTHER_N)
+
+    assert (log.choices, tuned.timed) == ((Choice(kernel="_add_kernel", config=tuned.names[0]),), 0)
+
+
+def test_what_is_forgotten_is_chosen_anew_for_every_key(log: TunerLog) -> None:
+    tuned = Tuned([0.003, 0.001, 0.002])
+    for _ in range(2):
+        log.start()
+        log.forget()
+        tuned.run()
+        tuned.run(OTHER_N)
+
+    assert [len(choice.timings_us) for choice in log.choices] == [3, 3]
+    assert tuned.timed == 12
+
+
+def test_a_tuner_whose_choices_were_thrown_away_is_still_watched(log: TunerLog) -> None:
+    tuned = Tuned([0.003, 0.001, 0.002])
+    tuned.run()
+    tuned.tuner.cache = {}
+    log.start([Choice(kernel="_add_kernel", key=KEY, config=tuned.names[2])])
+    tuned.run()
+
+    assert [(choice.key, choice.config) for choice in log.choices] == [(KEY, tuned.names[2])]
+
+
+def test_a_launch_that_fails_is_no_choice(log: TunerLog) -> None:
     tuned = Tuned([0.003, 0.001, 0.002])
     log.start([Choice(kernel="_add_kernel", config=tuned.names[2])])
     tuned.tuner.configs[2].pre_hook = fail
     with pytest.raises(ArithmeticError):
         tuned.run()
 
-    assert [str(config) for config in tuned.tuner.configs] == tuned.names
+    assert log.choices == ()
+
+
+def test_a_key_is_written_without_addresses_and_without_what_lies_on_the_gpu() -> None:
+    key = (object(), len, torch.float16, torch.zeros(2), (tl.float16, 1.5))
+    assert key_text(key) == "<object object>, len, float16, Tensor, (fp16, 1.5)"
 
 
 def test_kernels_are_timed_by_the_gpu_unless_their_author_chose_a_timer(log: TunerLog) -> None:
@@ -194,3 +287,23 @@ def test_a_launch_that_synchronises_is_timed_nevertheless() -> None:
 
     times_ms = time_launch(launch, quantiles=(0.5, 0.2, 0.8))
     assert all(1e-3 < time_ms < 10 for time_ms in times_ms)
+
+
+@pytest.mark.gpu
+def test_a_call_that_launches_a_kernel_twice_is_tuned_and_pinned_launch_by_launch(log: TunerLog) -> None:
+    tuned = Tuned(None)
+    tuned.run()
+    tuned.run(OTHER_N)
+    assert [(choice.key, set(choice.timings_us)) for choice in log.choices] == [
+        (KEY, set(tuned.names)),
+        (OTHER_KEY, set(tuned.names)),
+    ]
+
+    pins = (
+        Choice(kernel="_add_kernel", key=KEY, config=tuned.names[2]),
+        Choice(kernel="_add_kernel", key=OTHER_KEY, config=tuned.names[0]),
+    )
+    log.start(pins)
+    tuned.run()
+    tuned.run(OTHER_N)
+    assert log.choices == pins

@@ -21,6 +21,13 @@ def test_the_facts_of_the_chosen_configurations_are_compared(gates: Gates) -> No
     )
 
 
+def test_every_launch_of_a_kernel_is_looked_at(gates: Gates) -> None:
+    verdict = gates.slower.verdicts[1]
+    (choice,) = verdict.base.choices
+    twice = replace(verdict, head=replace(verdict.head, choices=(replace(choice, key="16"), *verdict.head.choices)))
+    assert "spills 0 B -> 192 B" in likely_causes(gates.slower, twice)[0]
+
+
 def test_facts_of_another_dtype_are_no_cause(gates: Gates) -> None:
     assert likely_causes(gates.slower, gates.slower.verdicts[3]) == (
         "matmul_kernel is compiled to the same code: look at how it is launched, and at the host's code",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flopwatch.compare.result import ComparedCase, Contender, Kind
-from flopwatch.gate.numbers import SEEDS, UNSTABLE, changed_choices, with_choices_of
+from flopwatch.gate.numbers import SEEDS, UNSTABLE, changed_choices, configs_of, with_choices_of
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure.client import CaseFailed, Mode, Worker
 from flopwatch.verdict import Side, eps_of, worst_of
@@ -65,17 +65,17 @@ def _unstable(sides: Sides, bases: Sequence[Contender], heads: Sequence[Contende
     differing = [
         pair
         for pair in zip(bases, heads, strict=True)
-        if not (pair[0].failure or pair[1].failure) and _configs(pair[0]) != _configs(pair[1])
+        if not (pair[0].failure or pair[1].failure) and configs_of(pair[0].choices) != configs_of(pair[1].choices)
     ]
     found = set()
     for arm, before in zip(Arm, zip(*differing, strict=True), strict=False):  # none, where nothing differs
         again = _asked(sides, arm, _tuned, before)
-        found |= {old.case for old, new in zip(before, again, strict=True) if _configs(old) != _configs(new)}
+        found |= {
+            old.case
+            for old, new in zip(before, again, strict=True)
+            if configs_of(old.choices) != configs_of(new.choices)
+        }
     return found
-
-
-def _configs(contender: Contender) -> list[tuple[str, str]]:
-    return [(choice.kernel, choice.config) for choice in contender.choices]
 
 
 def _with_choices_of(base: Contender, head: Contender) -> Contender:

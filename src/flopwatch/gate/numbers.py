@@ -3,66 +3,75 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from flopwatch.gate.result import CaseVerdict
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure.client import CaseFailed, Mode, Worker, side_by_side
-from flopwatch.model import Case, Choice, Mark
+from flopwatch.model import Case, Choice, Failure, Mark
 from flopwatch.verdict import Side, judge_memory, judge_numbers, worst_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from flopwatch.measure.protocol import DeclaredCase
 
 #: Fresh inputs on which the results are compared.
 SEEDS = (0, 1, 2)
-#: Failures that a busy machine can bring about; the case is tried once more.
+#: Failures that a busy machine can bring about; the case is tried once more, with the machine to itself.
 PERHAPS_BY_ACCIDENT = frozenset({"WorkerDied", "OutOfMemoryError"})
+#: Likewise, in the words of CUDA and its libraries, whose errors are of no class of their own.
+_NO_MEMORY = ("out of memory", "ALLOC_FAILED")
 UNSTABLE = "unstable tuning: the choice flips from process to process; both sides run base's"
+
+#: What is known of each case, on each side that is asked.
+Found: TypeAlias = "dict[Arm, dict[Case, Side]]"
+#: One question about one case; raises `CaseFailed`.
+Ask: TypeAlias = "Callable[[Worker, Case, Side], Side]"
 
 
 def check_small(sides: Sides, declared: Sequence[DeclaredCase], *, both: bool) -> tuple[CaseVerdict, ...]:
     """Compare every case's small version with its reference, through the interpreter; on head alone unless `both`."""
     ceilings = {entry.small: _ceiling(sides, entry) for entry in declared}
+    before: Found = {arm: dict.fromkeys(ceilings, Side()) for arm in (Arm if both else (Arm.HEAD,))}
     with contextlib.ExitStack() as stack:
         workers = (
             sides.both(Mode.INTERPRET, stack) if both else [stack.enter_context(sides.worker(Mode.INTERPRET, Arm.HEAD))]
         )
-        found = side_by_side(lambda worker: [_with_numbers(worker, case, Side()) for case in ceilings], workers)
+        found = _asked(workers, _numbers, before)
+    _ask_again(sides, Mode.INTERPRET, _numbers, before, found)
+    head = found[Arm.HEAD]
+    base = found.get(Arm.BASE, head)
     return tuple(
-        _judged(CaseVerdict(case=case, base=base, head=head), ceiling)
-        for (case, ceiling), base, head in zip(ceilings.items(), found[0], found[-1], strict=True)
+        _judged(CaseVerdict(case=case, base=base[case], head=head[case]), ceiling) for case, ceiling in ceilings.items()
     )
 
 
 def check_on_gpu(
     sides: Sides, declared: Sequence[DeclaredCase], identical: frozenset[Case], pins: dict[Case, tuple[Choice, ...]]
 ) -> tuple[CaseVerdict, ...]:
-    """Tune, run and compare every case at its full size, one side at a time; those that are identical need not run.
+    """Tune, run and compare every case at its full size; those that are identical need not run.
 
-    Results that are equal bit by bit on all seeds need no reference. Where they differ, both are held against it.
+    Tuning has the GPU to itself, one side at a time. Results and memory are the same beside another process: there both
+    sides are asked at once. Results that are equal bit by bit on all seeds need no reference. Where they differ, both
+    are held against it.
     """
     running = [entry for entry in declared if entry.case not in identical]
     cases = [entry.case for entry in running]
-    tuned = {arm: _tune(sides, arm, cases, pins) for arm in Arm}  # one GPU: one side at a time
+    tuned = {arm: _tune(sides, arm, cases, pins) for arm in Arm}
     unstable = _settle(sides, tuned, pins)
-    ran: dict[Arm, dict[Case, Side]] = {}
-    for arm in Arm:
-        with sides.worker(Mode.GPU, arm) as worker:
-            ran[arm] = {case: _run(worker, case, side) for case, side in tuned[arm].items()}
+    ran = _ask_all(sides, _results, tuned)
     differing = [case for case in cases if not _equal(ran[Arm.BASE][case], ran[Arm.HEAD][case])]
-    for arm in Arm:
-        with sides.worker(Mode.GPU, arm) as worker:
-            ran[arm] |= {case: _with_numbers(worker, case, ran[arm][case]) for case in differing}
+    compared = _ask_all(sides, _numbers, {arm: {case: ran[arm][case] for case in differing} for arm in Arm})
+    base, head = (ran[arm] | compared[arm] for arm in Arm)
     found = {
         entry.case: _judged(
             CaseVerdict(
                 case=entry.case,
-                base=ran[Arm.BASE][entry.case],
-                head=ran[Arm.HEAD][entry.case],
+                base=base[entry.case],
+                head=head[entry.case],
                 notes=(UNSTABLE,) if entry.case in unstable else (),
             ),
             _ceiling(sides, entry),
@@ -74,6 +83,62 @@ def check_on_gpu(
     )
 
 
+def _ask_all(sides: Sides, ask: Ask, before: Found) -> Found:
+    """Ask the sides at the same time, on the GPU; then, one at a time, again about what failed by accident."""
+    with contextlib.ExitStack() as stack:
+        found = _asked([stack.enter_context(sides.worker(Mode.GPU, arm)) for arm in before], ask, before)
+    _ask_again(sides, Mode.GPU, ask, before, found)
+    return found
+
+
+def _asked(workers: Sequence[Worker], ask: Ask, before: Found) -> Found:
+    """Ask the workers of the sides at the same time, each about one case after the other."""
+    known = dict(zip(workers, before.values(), strict=True))
+    answers = side_by_side(
+        lambda worker: {case: _answer(worker, ask, case, side) for case, side in known[worker].items()}, workers
+    )
+    return dict(zip(before, answers, strict=True))
+
+
+def _ask_again(sides: Sides, mode: Mode, ask: Ask, before: Found, found: Found) -> None:
+    """Ask a fresh process that is alone about what the other side, or a neighbour, may have made fail.
+
+    Two working sets that do not fit into the GPU's memory together may fit one after the other.
+    """
+    for arm, known in before.items():
+        accidents = [
+            case
+            for case, side in known.items()
+            if side.failure is None and _perhaps_by_accident(found[arm][case].failure)
+        ]
+        if accidents:
+            with sides.worker(mode, arm) as worker:
+                found[arm] |= {case: _answer(worker, ask, case, known[case]) for case in accidents}
+
+
+def _answer(worker: Worker, ask: Ask, case: Case, side: Side) -> Side:
+    """Ask, unless the case has failed; keep why it fails."""
+    if side.failure is not None:
+        return side
+    try:
+        return ask(worker, case, side)
+    except CaseFailed as error:
+        return replace(side, failure=error.failure)
+
+
+def _perhaps_by_accident(failure: Failure | None) -> bool:
+    """Tell whether a busy machine may be why a case failed.
+
+    >>> _perhaps_by_accident(Failure(kind="RuntimeError", message="Triton Error [CUDA]: out of memory"))
+    True
+    >>> _perhaps_by_accident(Failure(kind="RuntimeError", message="no scale today"))
+    False
+    """
+    if failure is None:
+        return False
+    return failure.kind in PERHAPS_BY_ACCIDENT or any(words in failure.message for words in _NO_MEMORY)
+
+
 def _settle(sides: Sides, tuned: dict[Arm, dict[Case, Side]], pins: dict[Case, tuple[Choice, ...]]) -> set[Case]:
     """Tune once more where the sides chose differently; where a side then chooses otherwise, give head base's choice.
 
@@ -81,15 +146,22 @@ def _settle(sides: Sides, tuned: dict[Arm, dict[Case, Side]], pins: dict[Case, t
         The cases whose tuning is unstable: near ties, which are no change of the code.
     """
     base, head = tuned[Arm.BASE], tuned[Arm.HEAD]
-    differing = [case for case in base if _configs(base[case]) != _configs(head[case])]
+    differing = [case for case in base if configs_of(base[case].choices) != configs_of(head[case].choices)]
     if not differing:
         return set()
     again = {arm: _tune(sides, arm, differing, pins) for arm in (Arm.HEAD, Arm.BASE)}
     unstable = {
-        case for case in differing if any(_configs(again[arm][case]) != _configs(tuned[arm][case]) for arm in Arm)
+        case
+        for case in differing
+        if any(configs_of(again[arm][case].choices) != configs_of(tuned[arm][case].choices) for arm in Arm)
     }
     head.update({case: with_choices_of(base[case], head[case]) for case in unstable})
     return unstable
+
+
+def configs_of(choices: Iterable[Choice]) -> dict[tuple[str, str], str]:
+    """Return in which configuration each kernel runs, by its name and its tuner's key."""
+    return {(choice.kernel, choice.key): choice.config for choice in choices}
 
 
 def with_choices_of(base: Side, head: Side) -> Side:
@@ -99,68 +171,53 @@ def with_choices_of(base: Side, head: Side) -> Side:
     >>> with_choices_of(Side(choices=(Choice(kernel="k", config="tall"),)), tuned).choices[0].config
     'tall'
     """
-    before = dict(_configs(base))
+    choices = [(choice, config_before(choice, base.choices, head.choices)) for choice in head.choices]
     return replace(
         head,
-        choices=tuple(
-            replace(choice, config=before[choice.kernel]) if before.get(choice.kernel) in choice.timings_us else choice
-            for choice in head.choices
-        ),
+        choices=tuple(replace(choice, config=old) if old in choice.timings_us else choice for choice, old in choices),
     )
 
 
-def _configs(side: Side) -> list[tuple[str, str]]:
-    return [(choice.kernel, choice.config) for choice in side.choices]
+def config_before(choice: Choice, base: Sequence[Choice], head: Sequence[Choice]) -> str:
+    """Return in which configuration base ran what head runs by `choice`; "" where that is not known.
+
+    A launch is known by its kernel and key; where both sides have one key of a kernel, by the kernel alone, because
+    head's tuner may make its keys of other arguments.
+
+    >>> choice = Choice(kernel="k", key="8, float16", config="wide")
+    >>> config_before(choice, [Choice(kernel="k", key="8", config="tall")], [choice])
+    'tall'
+    """
+    known = {old.key: old.config for old in base if old.kernel == choice.kernel}
+    if len(known) == 1 == sum(new.kernel == choice.kernel for new in head):
+        return next(iter(known.values()))
+    return known.get(choice.key, known.get("", ""))
 
 
 def _tune(sides: Sides, arm: Arm, cases: Sequence[Case], pins: dict[Case, tuple[Choice, ...]]) -> dict[Case, Side]:
     """Tune every case in a fresh process."""
-    with sides.worker(Mode.GPU, arm) as worker:
-        return {case: _tuned(worker, case, pins.get(case, ())) for case in cases}
+    return _ask_all(
+        sides,
+        lambda worker, case, side: replace(side, choices=worker.tune(case, pins.get(case, ()))),
+        {arm: dict.fromkeys(cases, Side())},
+    )[arm]
 
 
 def _ceiling(sides: Sides, entry: DeclaredCase) -> float:
     return sides.config.max_diff_eps if entry.max_diff_eps is None else entry.max_diff_eps
 
 
-def _tuned(worker: Worker, case: Case, pins: Sequence[Choice]) -> Side:
-    try:
-        return Side(choices=worker.tune(case, pins))
-    except CaseFailed as error:
-        return Side(failure=error.failure)
+def _results(worker: Worker, case: Case, side: Side) -> Side:
+    bits = tuple(worker.bits(case, seed=seed, pins=side.choices) for seed in SEEDS)
+    return replace(side, bits=bits, memory=worker.memory(case, side.choices))
 
 
-def _run(worker: Worker, case: Case, side: Side) -> Side:
-    """Run the case on every seed; once more where a busy machine may have been the cause of a failure."""
-    if side.failure is not None and side.failure.kind not in PERHAPS_BY_ACCIDENT:
-        return side
-    for attempt in range(2):
-        try:
-            bits = tuple(worker.bits(case, seed=seed, pins=side.choices) for seed in SEEDS)
-            return replace(side, bits=bits, memory=worker.memory(case, side.choices), failure=None)
-        except CaseFailed as error:
-            side = replace(side, failure=error.failure)
-            if attempt or error.failure.kind not in PERHAPS_BY_ACCIDENT:
-                break
-    return side
+def _numbers(worker: Worker, case: Case, side: Side) -> Side:
+    return replace(side, numbers=worst_of([worker.numbers(case, seed=seed, pins=side.choices) for seed in SEEDS]))
 
 
 def _equal(base: Side, head: Side) -> bool:
     return bool(head.bits) and head.bits == base.bits
-
-
-def _with_numbers(worker: Worker, case: Case, side: Side) -> Side:
-    if side.failure is not None:
-        return side
-    for attempt in range(2):
-        try:
-            return replace(
-                side, numbers=worst_of([worker.numbers(case, seed=seed, pins=side.choices) for seed in SEEDS])
-            )
-        except CaseFailed as error:
-            if attempt or error.failure.kind not in PERHAPS_BY_ACCIDENT:
-                return replace(side, failure=error.failure)
-    raise AssertionError  # the second attempt returned
 
 
 def _judged(verdict: CaseVerdict, ceiling: float) -> CaseVerdict:
@@ -175,13 +232,14 @@ def _judged(verdict: CaseVerdict, ceiling: float) -> CaseVerdict:
     return replace(verdict, mark=mark, reason=reason, notes=notes)
 
 
-def changed_choices(base: Iterable[Choice], head: Iterable[Choice]) -> Iterable[str]:
+def changed_choices(base: Sequence[Choice], head: Sequence[Choice]) -> Iterable[str]:
     """Say which kernels run in another configuration than before."""
-    before = {choice.kernel: choice.config for choice in base}
+    launches = Counter(choice.kernel for choice in head)
     for choice in head:
-        old = before.get(choice.kernel)
-        if old is not None and old != choice.config:
-            yield f"configuration changed: {choice.kernel} from {_brief(old, choice.config)}"
+        old = config_before(choice, base, head)
+        if old and old != choice.config:
+            which = f"{choice.kernel} ({choice.key})" if launches[choice.kernel] > 1 else choice.kernel
+            yield f"configuration changed: {which} from {_brief(old, choice.config)}"
 
 
 def _brief(old: str, new: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import numbers
+import re
 import statistics
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 _CANDIDATE_SECONDS = 5e-3
 _LAUNCHES = (5, 50)
 _MICROSECONDS_PER_MILLISECOND = 1e3
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 
 def ignore_line_numbers() -> None:
@@ -39,31 +42,32 @@ def ignore_line_numbers() -> None:
 
 
 class TunerLog:
-    """Watches every autotuned launch of the process from `install` on.
-
-    Attributes:
-        pins: kernel name -> the configuration to run, as its candidate's `str`. A pin that names no candidate is
-            ignored: the tuner chooses, and `choices` shows what.
-    """
+    """Watches every autotuned launch of the process from `install` on."""
 
     def __init__(self) -> None:
-        self.pins: dict[str, str] = {}
-        self._choices: dict[str, Choice] = {}
-        self._tuners: set[Any] = set()
+        self._pins: dict[tuple[str, str], str] = {}
+        self._choices: dict[tuple[str, str], Choice] = {}
+        self._answers: dict[Any, _Answers] = {}
 
     def start(self, pins: Sequence[Choice] = ()) -> None:
-        """Forget what was seen, and pin."""
-        self.pins = {pin.kernel: pin.config for pin in pins}
+        """Forget what was seen, and pin.
+
+        A pin is for the launches of its kernel with its key, one without a key for all others of its kernel. One that
+        names no candidate is ignored: the tuner chooses, and `choices` shows what.
+        """
+        self._pins = {(pin.kernel, pin.key): pin.config for pin in pins}
         self._choices = {}
+        for answers in self._answers.values():
+            answers.pinned.clear()
 
     def forget(self) -> None:
         """Have every tuner choose anew, also for what it has seen before."""
-        for tuner in self._tuners:
+        for tuner in self._answers:
             tuner.cache.clear()
 
     @property
     def choices(self) -> tuple[Choice, ...]:
-        """The configurations that were run since `start`, the last one of each kernel."""
+        """The configurations that were run since `start`, the last one of each kernel and key."""
         return tuple(self._choices.values())
 
     def install(self) -> None:
@@ -72,25 +76,84 @@ class TunerLog:
 
         @functools.wraps(original)
         def run(tuner: Any, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - Triton's own arguments
-            name = tuner.base_fn.__name__
-            candidates = tuner.configs
-            self._tuners.add(tuner)
-            pinned = [config for config in candidates if str(config) == self.pins.get(name)]
-            known = len(tuner.cache)
+            answers = self._answers.get(tuner)
+            if answers is None or tuner.cache is not answers:
+                answers = tuner.cache = self._answers[tuner] = _Answers(tuner, self._pinned)
+            answers.asked = None
+            known = getattr(tuner, "configs_timings", None)
             if tuner._do_bench is None and "do_bench" not in vars(tuner):  # noqa: SLF001 - the author chose no timer
                 tuner._do_bench = time_launch  # noqa: SLF001 - likewise
-            try:
-                tuner.configs = pinned or candidates
-                result = original(tuner, *arguments, **options)
-            finally:
-                tuner.configs = candidates
-            timings = _timings_us(tuner) if len(tuner.cache) > known else {}
-            before = self._choices.get(name)
-            if before is None or before.config != str(tuner.best_config):
-                self._choices[name] = Choice(kernel=name, config=str(tuner.best_config), timings_us=timings)
+            result = original(tuner, *arguments, **options)
+            timings = getattr(tuner, "configs_timings", None)  # replaced where this very launch was tuned
+            self._keep(tuner, "" if answers.asked is None else answers.text, None if timings is known else timings)
             return result
 
         Autotuner.run = run
+
+    def _pinned(self, tuner: Any, key: str) -> Any | None:  # noqa: ANN401 - Triton's tuner and its configuration
+        name = tuner.base_fn.__name__
+        wanted = self._pins.get((name, key), self._pins.get((name, "")))
+        return next((config for config in tuner.configs if str(config) == wanted), None)
+
+    def _keep(self, tuner: Any, key: str, timings: dict[Any, Any] | None) -> None:  # noqa: ANN401 - Triton's tuner
+        name, config = tuner.base_fn.__name__, str(tuner.best_config)
+        before = self._choices.get((name, key))
+        if before is None or before.config != config:
+            self._choices[name, key] = Choice(kernel=name, config=config, key=key, timings_us=_in_us(timings or {}))
+
+
+class _Answers(dict[Any, Any]):
+    """A tuner's cache, in which what is pinned stands before what was chosen.
+
+    Triton looks up each launch that has more than one candidate by the key that it makes of the arguments, so that the
+    key need not be made here, where it would be another version's.
+
+    Attributes:
+        asked: the key that was looked up last.
+        pinned: keys that were looked up, and the configuration that is pinned for each; None where there is none.
+    """
+
+    def __init__(self, tuner: Any, pin: Callable[[Any, str], Any]) -> None:  # noqa: ANN401 - Triton's tuner
+        super().__init__(tuner.cache)
+        self.asked: Any = None
+        self.pinned: dict[Any, Any] = {}
+        self._tuner, self._pin = tuner, pin
+        self._texts: dict[Any, str] = {}
+
+    @property
+    def text(self) -> str:
+        """The key that was looked up last, in words."""
+        known = self._texts.get(self.asked)
+        return known if known is not None else self._texts.setdefault(self.asked, key_text(self.asked))
+
+    def __contains__(self, key: object) -> bool:
+        self.asked = key
+        if key not in self.pinned:
+            self.pinned[key] = self._pin(self._tuner, self.text)
+        return self.pinned[key] is not None or super().__contains__(key)
+
+    def __getitem__(self, key: object) -> Any:  # noqa: ANN401 - Triton's configuration
+        pinned = self.pinned.get(key)
+        return super().__getitem__(key) if pinned is None else pinned
+
+
+def key_text(key: object) -> str:
+    """Write a tuner's key, or a part of it, alike in every process: values and names, no addresses.
+
+    >>> key_text((4096, None, True, "torch.float16", ("torch.float16", 8), torch.relu))
+    '4096, None, True, float16, (float16, 8), relu'
+    """
+    match key:
+        case str() | numbers.Number():
+            return str(key).removeprefix("torch.")
+        case tuple():
+            parts = [f"({key_text(part)})" if isinstance(part, tuple) else key_text(part) for part in key]
+            return ", ".join(parts)
+        case _ if hasattr(key, "dtype"):  # a tensor: its values would have to come from the GPU
+            return type(key).__name__
+        case _:
+            name = getattr(key, "__name__", None)
+            return str(name) if name else _ADDRESS.sub("", str(key)).removeprefix("torch.")
 
 
 def time_launch(launch: Callable[[], object], quantiles: Sequence[float]) -> list[float]:
@@ -136,10 +199,10 @@ def time_launch(launch: Callable[[], object], quantiles: Sequence[float]) -> lis
     return [times[min(int(quantile * len(times)), len(times) - 1)] for quantile in quantiles]
 
 
-def _timings_us(tuner: Any) -> dict[str, float]:  # noqa: ANN401 - Triton's tuner
-    """Return what the tuner measured last, the fastest first; candidates that failed are left out."""
-    timings = {
+def _in_us(timings: dict[Any, Any]) -> dict[str, float]:
+    """Convert what a tuner measured from milliseconds, the fastest first; candidates that failed are left out."""
+    times_us = {
         str(config): (time[0] if isinstance(time, list | tuple) else time) * _MICROSECONDS_PER_MILLISECOND
-        for config, time in getattr(tuner, "configs_timings", {}).items()
+        for config, time in timings.items()
     }
-    return {name: time for name, time in sorted(timings.items(), key=lambda item: item[1]) if time < float("inf")}
+    return {name: time for name, time in sorted(times_us.items(), key=lambda item: item[1]) if time < float("inf")}

@@ -34,8 +34,8 @@ def likely_causes(result: GateResult, verdict: CaseVerdict) -> tuple[str, ...]:
     """
     lines = []
     for kernel in _kernels(result, verdict):
-        base = _facts(result.base_facts, kernel, verdict.case, _config(verdict.base.choices, kernel))
-        head = _facts(result.facts, kernel, verdict.case, _config(verdict.head.choices, kernel))
+        base = _facts(result.base_facts, kernel, verdict.case, _configs(verdict.base.choices, kernel))
+        head = _facts(result.facts, kernel, verdict.case, _configs(verdict.head.choices, kernel))
         if not base or not head:
             continue
         changes = _worst_first(compare_facts(base, head))
@@ -60,14 +60,16 @@ def _kernels(result: GateResult, verdict: CaseVerdict) -> list[str]:
     return sorted(chosen | alike)
 
 
-def _config(choices: Sequence[Choice], kernel: str) -> dict[str, str]:
-    """Return the settings that the tuner chose for a kernel; empty where it has no tuner."""
-    config = next((choice.config for choice in choices if choice.kernel == kernel), "")
-    return dict(item.split(": ", 1) for item in config.split(", ") if ": " in item)
+def _configs(choices: Sequence[Choice], kernel: str) -> list[dict[str, str]]:
+    """Return the settings that the tuner chose for each launch of a kernel; none where it has no tuner."""
+    chosen = [choice.config.split(", ") for choice in choices if choice.kernel == kernel]
+    return [dict(item.split(": ", 1) for item in config if ": " in item) for config in chosen]
 
 
-def _facts(facts: Sequence[KernelFacts], kernel: str, case: Case, config: dict[str, str]) -> list[KernelFacts]:
-    """Return the facts of a kernel in the chosen configuration, for the case's dtype where it names one."""
+def _facts(
+    facts: Sequence[KernelFacts], kernel: str, case: Case, configs: Sequence[dict[str, str]]
+) -> list[KernelFacts]:
+    """Return the facts of a kernel in the chosen configurations, for the case's dtype where it names one."""
     dtypes = [f"*{_DTYPES[value]}" for value in case.values if value in _DTYPES]
     return [
         replace(fact, chosen=True)
@@ -75,7 +77,7 @@ def _facts(facts: Sequence[KernelFacts], kernel: str, case: Case, config: dict[s
         if fact.kernel == kernel
         and fact.failure is None
         and (not dtypes or any(fact.variant.startswith(dtype) for dtype in dtypes))
-        and _agrees(fact.config, config)
+        and (not configs or any(_agrees(fact.config, config) for config in configs))
     ]
 
 
