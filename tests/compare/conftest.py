@@ -44,6 +44,7 @@ class Gpu:
     errors_eps: dict[tuple[str, str], float] = field(default_factory=dict)
     failing: dict[tuple[str, str], str] = field(default_factory=dict)
     failing_in_pairs: dict[str, str] = field(default_factory=dict)
+    failing_arms: tuple[Arm, ...] = tuple(Arm)
     choices: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     import_failures: dict[str, str] = field(default_factory=dict)
     uuid: dict[Arm, str | None] = field(default_factory=lambda: dict.fromkeys(Arm, UUID))
@@ -100,13 +101,18 @@ class FakeWorker:
         return Numbers(dtype="float16", max_diff=eps / 100, max_diff_eps=eps, finite=math.isfinite(eps), bitwise="0")
 
     def prepare(
-        self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = (), *, beside: bool = False
+        self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = (), *, beside: bool = False, lent: str = ""
     ) -> Prepared:
-        self._fail(self.gpu.failing_in_pairs.get(case.id), "WorkerDied")
+        assert not (beside and lent)
+        if self.arm in self.gpu.failing_arms:
+            self._fail(self.gpu.failing_in_pairs.get(case.id), "WorkerDied")
         if not beside:
             self.ready.clear()
         self.ready.add(case)
         return Prepared(plan=plan or self.gpu.plans.get(self._name(case), PLAN), choices=tuple(pins))
+
+    def lend(self, case: Case, _to: Worker) -> str:
+        return case.id
 
     def release(self, _case: Case) -> None:
         self.ready.clear()

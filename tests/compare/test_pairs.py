@@ -33,12 +33,13 @@ def measured(
         cases = [ComparedCase(base=side, head=side, flops=2e6, bytes_moved=1e6, ceiling_eps=8.0) for side in own]
     found = Pairs(
         sides=sides,
-        together=together,
         watch=cast("Watch", watch or FakeWatch()),
         observer=Observer(),
         toss=lambda: coin.random() < 0.5,
+        cases={case.head.case: case for case in cases},
+        together=together,
     )
-    found.measure(cases, pairs)
+    found.measure_all(pairs)
     return found, [found.timed(case) for case in cases]
 
 

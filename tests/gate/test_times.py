@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self, cast
 
+import numpy as np
 import pytest
 
 from flopwatch.config import Config
@@ -17,6 +19,7 @@ from flopwatch.measure.client import CaseFailed, Mode, Worker
 from flopwatch.measure.machine import Snapshot
 from flopwatch.measure.protocol import Method, Plan, Prepared
 from flopwatch.model import Case, Choice, Failure, Mark
+from flopwatch.stats import decide
 from flopwatch.verdict import Side
 
 if TYPE_CHECKING:
@@ -61,12 +64,18 @@ class FakeWorker:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def prepare(self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = ()) -> Prepared:
+    def prepare(self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = (), *, lent: str = "") -> Prepared:
         failure = self.gpu.failing.get((self.arm, case.suite))
         if failure and self.gpu.recovers_after > 0:
             self.gpu.recovers_after -= 1
             raise CaseFailed(failure, cast("Worker", self))
-        return Prepared(plan=plan or self.gpu.plan, choices=tuple(pins))
+        return Prepared(plan=plan or self.gpu.plan, choices=tuple(pins), borrowed=bool(lent))
+
+    def lend(self, case: Case, _to: Worker) -> str:
+        return case.id
+
+    def release(self, _case: Case) -> None:
+        pass
 
     def tune(self, _case: Case) -> tuple[Choice, ...]:
         return ()
@@ -292,8 +301,47 @@ def test_a_budget_says_what_it_buys() -> None:
     cases = [Case(suite="Add", values=(str(index),)) for index in range(60)]
     design, promise = design_for(sides, cases, 200)
     assert design.pairs == 14
-    assert "14 pairs of 60 cases" in promise
-    assert "with 95 % probability" in promise
+    assert re.sub(r"of 0\.6\d %", "of 0.6x %", promise) == (
+        "14 pairs of 60 cases, 189 s of 200 s, find a slowdown of 0.6x % with 95 % probability, at the usual error of a"
+        " pair, 0.1 %; flagged and open cases get further pairs"
+    )
+
+
+def test_a_budget_has_room_for_the_sentinels() -> None:
+    sides = FakeSides(Gpu(), Config(packages=("toy",)))
+    cases = [Case(suite="Add", values=(str(index),)) for index in range(10)]
+    alone, _ = design_for(sides, cases, 60)
+    beside, promise = design_for(sides, cases, 60, identical=100)
+    assert (alone.pairs, beside.pairs) == (17, 14)
+    assert promise.startswith("14 pairs of 10 cases, 57 s of 60 s")
+
+
+def test_a_budget_promises_the_hardest_case_no_less_than_it_finds() -> None:
+    sides = FakeSides(Gpu(), Config(packages=("toy",), margins={"Norm*": 3.0}))
+    _, promise = design_for(sides, [Case(suite=name, values=("1",)) for name in CASES], 60)
+    median, hardest = (float(percent) for percent in re.findall(r"of (\d\.\d\d) %", promise))
+    assert 0.5 < median < 0.7
+    assert 3.0 < hardest < 3.2
+
+
+@pytest.mark.parametrize(("budget_s", "margin_percent", "pairs"), [(20.0, 0.5, 8), (50.0, 0.0, 20)])
+def test_the_promised_slowdown_is_found(budget_s: float, margin_percent: float, pairs: int) -> None:
+    sides = FakeSides(Gpu(), Config(packages=("toy",), margin_percent=margin_percent))
+    cases = [Case(suite="Add", values=(str(index),)) for index in range(5)]
+    design, promise = design_for(sides, cases, budget_s)
+    (percent,) = re.findall(r"of (\d\.\d\d) %", promise)
+    rng = np.random.default_rng(20261121)
+    effects = np.array([[math.log1p(float(percent) / 100)], *[[0.0]] * 4])
+
+    def sample(rows: Sequence[int], number: int) -> np.ndarray:
+        return np.asarray(effects[list(rows)] + design.prior.deviation * rng.normal(size=(len(rows), number)))
+
+    margins = [math.log1p(margin_percent / 100)] * 5
+    once = replace(design, settle_pairs=0)  # settling accuses nobody
+    found = [decide(once, margins, sample).series[0].mark is Mark.SLOWER for _ in range(200)]
+
+    assert design.pairs == pairs
+    assert np.mean(found) >= 0.93  # 95 %, less a standard error of 1.5 points
 
 
 def test_a_budget_too_small_for_any_verdict_is_an_error() -> None:

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import secrets
 import statistics
-import time
-from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flopwatch.compare.result import ComparedCase, Contender, Speed
 from flopwatch.errors import MachineError
-from flopwatch.gate.pairs import MAX_FAILURES, Observer, notes_on
-from flopwatch.gate.result import PairLog
-from flopwatch.gate.sides import Arm, Sides
-from flopwatch.measure import fitness
-from flopwatch.measure.client import CaseFailed, Mode, Worker
-from flopwatch.measure.machine import Snapshot
-from flopwatch.measure.nvml import Watch
+from flopwatch.gate.pairs import Arms, Experiment
+from flopwatch.gate.sides import Arm
 from flopwatch.measure.pair import PairSample, sample_pair
-from flopwatch.measure.protocol import Plan
 from flopwatch.measure.rivals import sample_rivals
+from flopwatch.model import Case
 from flopwatch.stats import PRIOR, interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flopwatch.gate.result import PairLog
+    from flopwatch.measure.client import Worker
+    from flopwatch.measure.nvml import Watch
+
 #: Of each bound: 0.5 % on either side, as in the gate's reports.
 ALPHA = 0.005
-
-Sampler: TypeAlias = Callable[[ComparedCase, Plan | None], PairSample]
 
 
 class ReasonsAlone:
@@ -53,143 +45,67 @@ class ReasonsAlone:
 
 
 @dataclass(kw_only=True)
-class Pairs:
-    """Measures pairs, and keeps what was measured.
+class Pairs(Experiment):
+    """The pairs of a comparison, which is content with as many as it gets.
 
     Attributes:
-        sides: start the workers.
+        cases: what is compared, by head's case.
         together: both cases of a pair run in one process; else each side has its own.
-        watch: reads the GPU.
-        observer: is told how far this is.
-        toss: a fair coin: whether head is slot 1.
-        logs: every pair that was measured.
         lost: why the GPU no longer answers; "" while it does.
         interrupted: the measuring was stopped.
     """
 
-    sides: Sides
+    cases: dict[Case, ComparedCase]
     together: bool
-    watch: Watch
-    observer: Observer
-    toss: Callable[[], bool]
-    logs: list[PairLog] = field(default_factory=list)
+    stage: str = "compare"
     lost: str = ""
     interrupted: bool = False
-    _plans: dict[str, Plan] = field(default_factory=dict)
-    _seconds: dict[tuple[str, Arm], list[float]] = field(default_factory=lambda: defaultdict(list))
-    _launch_seconds: dict[tuple[str, Arm], list[float]] = field(default_factory=lambda: defaultdict(list))
-    _failures: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    _snapshots: list[Snapshot] = field(default_factory=list)
-    _processes: set[int] = field(default_factory=set)
-    _invalid: int = 0
 
-    def measure(self, cases: Sequence[ComparedCase], pairs: int) -> None:
-        """Measure fresh pairs of these cases, as far as one gets."""
+    def measure_all(self, pairs: int) -> None:
+        """Measure fresh pairs of what can be compared, as far as one gets."""
+        cases = [case for case, compared in self.cases.items() if not compared.reason]
         if not cases:
             return
         self.observer.step(f"measuring {len(cases)} cases in {pairs} pairs")
         try:
-            for number in range(pairs):
-                self.observer.pairs(number, pairs)
-                self.logs.append(self._pair(cases))
-            self.observer.pairs(pairs, pairs)
+            self.measure(cases, pairs)
         except KeyboardInterrupt:
             self.interrupted = True
         except MachineError as error:
             self.lost = str(error.what)
 
-    def timed(self, case: ComparedCase) -> ComparedCase:
+    def timed(self, compared: ComparedCase) -> ComparedCase:
         """Add to a case what the pairs say of it."""
-        name = case.head.case.id
-        failures = self._failures[name]
-        plan = self._plans.get(name)
+        case = compared.head.case
+        plan = self.plans.get(case)
+        failure = self.given_up(case)
         return replace(
-            case,
-            base=self._with_seconds(case.base, name, Arm.BASE),
-            head=self._with_seconds(case.head, name, Arm.HEAD),
-            speed=speed_of([-log.log_ratios[name] for log in self.logs if name in log.log_ratios]),
+            compared,
+            base=self._with_seconds(compared.base, case, Arm.BASE),
+            head=self._with_seconds(compared.head, case, Arm.HEAD),
+            speed=speed_of([-log.log_ratios[case.id] for log in self.logs if case.id in log.log_ratios]),
             method=plan.method.value if plan else "",
-            reason=f"fails while it is measured ({failures[-1]})" if len(failures) >= MAX_FAILURES else case.reason,
+            reason=f"fails while it is measured ({failure})" if failure else compared.reason,
         )
 
     def unfit(self) -> str:
         """Return why none of this can be trusted; "" where it can."""
-        if self.lost:
-            return self.lost
-        measured = self._invalid + sum(len(log.log_ratios) for log in self.logs)
-        faults = fitness.over_run(self._snapshots, ours=self._processes, invalid=self._invalid, measured=measured)
-        return fitness.describe(faults)
+        return self.lost or super().unfit()
 
-    def notes(self) -> tuple[str, ...]:
-        """Return what else is worth knowing."""
-        return tuple(notes_on(self.logs, self._plans))
+    def _started(self, arms: Arms) -> tuple[Arm, ...]:
+        return (Arm.HEAD,) if self.together else arms
 
-    def _pair(self, cases: Sequence[ComparedCase]) -> PairLog:
-        start = time.monotonic()
-        head_slot = int(self.toss())
-        arms = (Arm.BASE, Arm.HEAD) if head_slot else (Arm.HEAD, Arm.BASE)
-        log = PairLog(stage="compare", head_slot=head_slot, seconds=0.0, log_ratios={}, launch_log_ratios={}, faults={})
-        with contextlib.ExitStack() as stack:
-            workers, sample = self._started(stack, arms)
-            for case in secrets.SystemRandom().sample(list(cases), len(cases)):
-                name = case.head.case.id
-                if len(self._failures[name]) >= MAX_FAILURES:
-                    log.faults[name] = "failed too often before"
-                    continue
-                try:
-                    found = sample(case, self._plans.get(name))
-                except CaseFailed as error:
-                    log.faults[name] = str(error)
-                    self._failures[name].append(str(error).splitlines()[0])
-                    continue
-                self._keep(found, name, arms, log)
-            # While they are there: a process that is unknown beside them is somebody else's.
-            self._processes |= {worker.pid for worker in workers if worker.pid is not None}
-            self._snapshots.append(self.watch.snapshot())
-        return replace(log, seconds=time.monotonic() - start)
-
-    def _started(self, stack: contextlib.ExitStack, arms: tuple[Arm, Arm]) -> tuple[tuple[Worker, ...], Sampler]:
-        meter = ReasonsAlone(self.watch)
+    def _sample(self, workers: Sequence[Worker], case: Case, arms: Arms) -> PairSample:
+        compared = self.cases[case]
+        zero, one = ((compared.base, compared.head)[arm is Arm.HEAD] for arm in arms)
+        plan, pins, meter = self.plans.get(case), (zero.choices, one.choices), ReasonsAlone(self.watch)
         if self.together:
-            worker = stack.enter_context(self.sides.worker(Mode.GPU, Arm.HEAD))
+            return sample_rivals(workers[0], (zero.case, one.case), plan=plan, pins=pins, meter=meter)
+        return sample_pair((workers[0], workers[1]), case, plan=plan, pins=pins, meter=meter)
 
-            def sample_together(case: ComparedCase, plan: Plan | None) -> PairSample:
-                zero, one = _in_order(case, arms)
-                pins = (zero.choices, one.choices)
-                return sample_rivals(worker, (zero.case, one.case), plan=plan, pins=pins, meter=meter)
-
-            return (worker,), sample_together
-        first, second = (stack.enter_context(self.sides.worker(Mode.GPU, arm)) for arm in arms)
-
-        def sample(case: ComparedCase, plan: Plan | None) -> PairSample:
-            zero, one = _in_order(case, arms)
-            pins = (zero.choices, one.choices)
-            return sample_pair((first, second), case.head.case, plan=plan, pins=pins, meter=meter)
-
-        return (first, second), sample
-
-    def _keep(self, sample: PairSample, name: str, arms: tuple[Arm, Arm], log: PairLog) -> None:
-        self._plans[name] = sample.plan
-        if sample.fault:
-            self._invalid += 1
-            log.faults[name] = sample.fault
-            return
-        sign = 1 if arms[1] is Arm.HEAD else -1
-        log.log_ratios[name] = sign * sample.log_ratio
-        for slot, arm in enumerate(arms):
-            self._seconds[name, arm].append(_median(sample.seconds[slot]))
-        if sample.launch_log_ratio is not None:
-            log.launch_log_ratios[name] = sign * sample.launch_log_ratio
-            for slot, arm in enumerate(arms):
-                self._launch_seconds[name, arm].append(_median(sample.launch_seconds[slot]))
-
-    def _with_seconds(self, contender: Contender, name: str, arm: Arm) -> Contender:
-        seconds, launches = self._seconds[name, arm], self._launch_seconds[name, arm]
-        return replace(
-            contender,
-            seconds=statistics.median(seconds) if seconds else None,
-            launch_seconds=statistics.median(launches) if launches else None,
-        )
+    def _with_seconds(self, contender: Contender, case: Case, arm: Arm) -> Contender:
+        seconds, launch_seconds = self.medians(case, arm)
+        return replace(contender, seconds=seconds, launch_seconds=launch_seconds)
 
 
 def speed_of(log_ratios: Sequence[float]) -> Speed | None:
@@ -224,12 +140,3 @@ def overall_speed(cases: Sequence[ComparedCase], logs: Sequence[PairLog]) -> Spe
         return found
     mean = statistics.fmean(speed.estimate for speed in speeds.values())
     return Speed(estimate=mean, lower=None, upper=None, pairs=0)
-
-
-def _in_order(case: ComparedCase, arms: tuple[Arm, Arm]) -> tuple[Contender, Contender]:
-    contenders = {Arm.BASE: case.base, Arm.HEAD: case.head}
-    return contenders[arms[0]], contenders[arms[1]]
-
-
-def _median(turns: Sequence[Sequence[float]]) -> float:
-    return statistics.median(seconds for cycle in turns for seconds in cycle)

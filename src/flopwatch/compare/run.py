@@ -133,12 +133,13 @@ def run_compare(
             cases = check_contenders(sides, cases, kind)
             pairs = Pairs(
                 sides=sides,
-                together=kind is Kind.PROVIDERS,
                 watch=watch,
                 observer=observer,
                 toss=toss or (lambda: bool(secrets.randbits(1))),
+                cases={case.head.case: case for case in cases},
+                together=kind is Kind.PROVIDERS,
             )
-            pairs.measure([case for case in cases if not case.reason], options.pairs)
+            pairs.measure_all(options.pairs)
         cases = tuple(pairs.timed(case) for case in cases)
         return Comparison(
             kind=kind,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import secrets
 import statistics
@@ -9,23 +10,27 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from flopwatch.gate.result import CaseVerdict, PairLog
 from flopwatch.gate.sides import Arm, Sides
+from flopwatch.measure import fitness
 from flopwatch.measure.client import CaseFailed, Mode, Worker
 from flopwatch.measure.machine import Snapshot
 from flopwatch.measure.nvml import Watch
 from flopwatch.measure.pair import PairSample, sample_pair
 from flopwatch.measure.protocol import Method, Plan
-from flopwatch.model import Case, Choice, Failure
+from flopwatch.model import Case, Choice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 #: A case that failed in so many pairs is not measured further, and is tried so often on either side by itself.
 MAX_FAILURES = 2
 FAILURE_TRIALS = 5
+
+#: Who is slot 0, and who slot 1.
+Arms: TypeAlias = tuple[Arm, Arm]
 
 
 class Observer:
@@ -39,21 +44,37 @@ class Observer:
 
 
 @dataclass(kw_only=True)
-class Pairs:
-    """Measures pairs, and keeps what was measured."""
+class Experiment(abc.ABC):
+    """Measures pairs, and keeps what was measured; a case is known by head's.
+
+    Attributes:
+        sides: start the workers.
+        watch: reads the GPU.
+        observer: is told how far this is.
+        toss: a fair coin: whether head is slot 1.
+        stage: what the pairs are for.
+        anew: workers are new interpreters, not forks.
+        plans: how each case was sampled last.
+        logs: every pair that was measured.
+        seconds: the median of each pair.
+        launch_seconds: likewise of the cost to the host.
+        causes: of a case's failures, a line each.
+        snapshots: of the GPU, one a pair.
+        processes: all workers.
+        invalid: how many samples had a fault.
+    """
 
     sides: Sides
-    verdicts: dict[Case, CaseVerdict]
     watch: Watch
     observer: Observer
     toss: Callable[[], bool]
-    stage: str = "screen"
+    stage: str
     anew: bool = False
     plans: dict[Case, Plan] = field(default_factory=dict)
     logs: list[PairLog] = field(default_factory=list)
     seconds: dict[tuple[Case, Arm], list[float]] = field(default_factory=lambda: defaultdict(list))
     launch_seconds: dict[tuple[Case, Arm], list[float]] = field(default_factory=lambda: defaultdict(list))
-    failures: dict[Case, list[tuple[Arm | None, Failure]]] = field(default_factory=lambda: defaultdict(list))
+    causes: dict[Case, list[str]] = field(default_factory=lambda: defaultdict(list))
     snapshots: list[Snapshot] = field(default_factory=list)
     processes: set[int] = field(default_factory=set)
     invalid: int = 0
@@ -68,6 +89,31 @@ class Pairs:
         self.observer.pairs(pairs, pairs)
         return found
 
+    def medians(self, case: Case, arm: Arm) -> tuple[float | None, float | None]:
+        """Return the seconds of a call, and what it costs the host, over all pairs; None where not measured."""
+        seconds, launches = self.seconds[case, arm], self.launch_seconds[case, arm]
+        return statistics.median(seconds) if seconds else None, statistics.median(launches) if launches else None
+
+    def given_up(self, case: Case) -> str:
+        """Return why a case fails so often that it is not measured any more; "" while it is."""
+        causes = self.causes[case]
+        return causes[-1] if len(causes) >= MAX_FAILURES else ""
+
+    def unfit(self) -> str:
+        """Return why none of this can be trusted; "" where it can."""
+        measured = self.invalid + sum(len(log.log_ratios) for log in self.logs)
+        faults = fitness.over_run(self.snapshots, ours=self.processes, invalid=self.invalid, measured=measured)
+        return fitness.describe(faults)
+
+    def notes(self) -> tuple[str, ...]:
+        """Say which pairs could not be used, and what could not be captured."""
+        faults = Counter(name for log in self.logs for name in log.faults)
+        notes = [f"{name}: {number} of {len(self.logs)} pairs could not be used" for name, number in faults.items()]
+        uncaptured = [case.id for case, plan in self.plans.items() if plan.method is Method.EVENTS]
+        if uncaptured:
+            notes.append(f"not captured into a graph, so timed as the host enqueues them: {', '.join(uncaptured)}")
+        return tuple(notes)
+
     def _pair(self, cases: Sequence[Case]) -> PairLog:
         start = time.monotonic()
         head_slot = int(self.toss())
@@ -76,78 +122,96 @@ class Pairs:
             stage=self.stage, head_slot=head_slot, seconds=0.0, log_ratios={}, launch_log_ratios={}, faults={}
         )
         with contextlib.ExitStack() as stack:
-            slots = tuple(stack.enter_context(self.sides.worker(Mode.GPU, arm, anew=self.anew)) for arm in arms)
+            workers = [
+                stack.enter_context(self.sides.worker(Mode.GPU, arm, anew=self.anew)) for arm in self._started(arms)
+            ]
             for case in secrets.SystemRandom().sample(list(cases), len(cases)):
-                if len(self.failures[case]) >= MAX_FAILURES:
+                if self.given_up(case):
                     log.faults[case.id] = "failed too often before"
                     continue
-                choices = {Arm.BASE: self.verdicts[case].base.choices, Arm.HEAD: self.verdicts[case].head.choices}
                 try:
-                    sample = sample_pair(
-                        (slots[0], slots[1]),
-                        case,
-                        plan=self.plans.get(case),
-                        pins=(choices[arms[0]], choices[arms[1]]),
-                        meter=self.watch,
-                    )
+                    self._keep(case, self._sample(workers, case, arms), arms, log)
                 except CaseFailed as error:
                     log.faults[case.id] = str(error)
-                    failed = slots.index(error.worker) if error.worker in slots else 0
-                    alone = self._runs_alone(slots[1 - failed], case, choices[arms[1 - failed]])
-                    self.failures[case].append((arms[failed] if alone else None, error.failure))
-                    continue
-                self._keep(sample, arms, log)
-            # While both are there: a process that is unknown beside them is somebody else's.
-            self.processes |= {worker.pid for worker in slots if worker.pid is not None}
+                    self.causes[case].append(str(error).splitlines()[0])
+            # While they are there: a process that is unknown beside them is somebody else's.
+            self.processes |= {worker.pid for worker in workers if worker.pid is not None}
             self.snapshots.append(self.watch.snapshot())
         return replace(log, seconds=time.monotonic() - start)
 
+    def _keep(self, case: Case, sample: PairSample, arms: Arms, log: PairLog) -> None:
+        self.plans[case] = sample.plan
+        if sample.fault:
+            self.invalid += 1
+            log.faults[case.id] = sample.fault
+            return
+        sign = 1 if arms[1] is Arm.HEAD else -1
+        log.log_ratios[case.id] = sign * sample.log_ratio
+        if sample.launch_log_ratio is not None:
+            log.launch_log_ratios[case.id] = sign * sample.launch_log_ratio
+        for slot, arm in enumerate(arms):
+            self.seconds[case, arm].append(sample.median_seconds(slot))
+            if (launch_seconds := sample.median_launch_seconds(slot)) is not None:
+                self.launch_seconds[case, arm].append(launch_seconds)
+
+    def _started(self, arms: Arms) -> tuple[Arm, ...]:
+        """Return whose workers a pair needs, in the order in which they start."""
+        return arms
+
+    @abc.abstractmethod
+    def _sample(self, workers: Sequence[Worker], case: Case, arms: Arms) -> PairSample:
+        """Let both arms take turns on a case.
+
+        Raises:
+            CaseFailed: either cannot run it.
+        """
+
+
+@dataclass(kw_only=True)
+class Pairs(Experiment):
+    """The pairs of a gate, whose failures may be head's.
+
+    Attributes:
+        verdicts: what is known of each case, with the choices that its sides run in.
+        blamed: for each failure of a case, the arm that failed, where the other ran what it failed at.
+    """
+
+    verdicts: dict[Case, CaseVerdict]
+    stage: str = "screen"
+    blamed: dict[Case, list[Arm | None]] = field(default_factory=lambda: defaultdict(list))
+
     def always_fails_on_head(self, case: Case) -> bool:
-        """Try a case in fresh processes of both arms by turns; tell whether head fails each time and base never.
+        """Tell whether head alone failed, and fails each time in fresh processes of both arms by turns, base never.
 
         If both arms failed alike, by accident, that would come out in at most one of 4^`FAILURE_TRIALS` cases.
         """
+        if set(self.blamed[case]) != {Arm.HEAD}:
+            return False
         for _ in range(FAILURE_TRIALS):
-            for arm, side in ((Arm.HEAD, self.verdicts[case].head), (Arm.BASE, self.verdicts[case].base)):
+            for arm in (Arm.HEAD, Arm.BASE):
                 with self.sides.worker(Mode.GPU, arm) as worker:
-                    if self._runs_alone(worker, case, side.choices) is (arm is Arm.HEAD):
+                    if self._runs_alone(worker, case, arm) is (arm is Arm.HEAD):
                         return False
         return True
 
-    def _runs_alone(self, worker: Worker, case: Case, pins: Sequence[Choice]) -> bool:
-        """Tell whether a slot runs what the other one failed at."""
+    def _sample(self, workers: Sequence[Worker], case: Case, arms: Arms) -> PairSample:
+        pins = (self._choices(case, arms[0]), self._choices(case, arms[1]))
         try:
-            worker.prepare(case, self.plans.get(case), pins)
+            return sample_pair((workers[0], workers[1]), case, plan=self.plans.get(case), pins=pins, meter=self.watch)
+        except CaseFailed as error:
+            failed = workers.index(error.worker) if error.worker in workers else 0
+            alone = self._runs_alone(workers[1 - failed], case, arms[1 - failed])
+            self.blamed[case].append(arms[failed] if alone else None)
+            raise
+
+    def _runs_alone(self, worker: Worker, case: Case, arm: Arm) -> bool:
+        try:
+            worker.prepare(case, self.plans.get(case), self._choices(case, arm))
             worker.visit(case, 1)
         except CaseFailed:
             return False
         return True
 
-    def _keep(self, sample: PairSample, arms: tuple[Arm, Arm], log: PairLog) -> None:
-        self.plans[sample.case] = sample.plan
-        if sample.fault:
-            self.invalid += 1
-            log.faults[sample.case.id] = sample.fault
-            return
-        sign = 1 if arms[1] is Arm.HEAD else -1
-        log.log_ratios[sample.case.id] = sign * sample.log_ratio
-        for slot, arm in enumerate(arms):
-            self.seconds[sample.case, arm].append(_median(sample.seconds[slot]))
-        if sample.launch_log_ratio is not None:
-            log.launch_log_ratios[sample.case.id] = sign * sample.launch_log_ratio
-            for slot, arm in enumerate(arms):
-                self.launch_seconds[sample.case, arm].append(_median(sample.launch_seconds[slot]))
-
-
-def notes_on(logs: Sequence[PairLog], plans: Mapping[str, Plan]) -> list[str]:
-    """Say which pairs could not be used, and what could not be captured; `plans` by the case's name."""
-    faults = Counter(name for log in logs for name in log.faults)
-    notes = [f"{name}: {number} of {len(logs)} pairs could not be used" for name, number in faults.items()]
-    uncaptured = [name for name, plan in plans.items() if plan.method is Method.EVENTS]
-    if uncaptured:
-        notes.append(f"not captured into a graph, so timed as the host enqueues them: {', '.join(uncaptured)}")
-    return notes
-
-
-def _median(turns: Sequence[Sequence[float]]) -> float:
-    return statistics.median(seconds for cycle in turns for seconds in cycle)
+    def _choices(self, case: Case, arm: Arm) -> tuple[Choice, ...]:
+        verdict = self.verdicts[case]
+        return (verdict.head if arm is Arm.HEAD else verdict.base).choices

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flopwatch.errors import MachineError, UsageError
-from flopwatch.gate.pairs import MAX_FAILURES, Observer, Pairs, notes_on
+from flopwatch.gate.pairs import Observer, Pairs
 from flopwatch.gate.result import CaseVerdict, PairLog
 from flopwatch.gate.sides import Arm, Sides
-from flopwatch.measure import fitness
 from flopwatch.measure.client import CaseFailed, Mode
 from flopwatch.measure.protocol import Method
 from flopwatch.model import Case, Mark
@@ -114,8 +113,16 @@ def measure_times(
     )
 
 
-def design_for(sides: Sides, cases: Sequence[Case], budget_s: float | None) -> tuple[Design, str]:
+def design_for(
+    sides: Sides, cases: Sequence[Case], budget_s: float | None, *, identical: int = 0
+) -> tuple[Design, str]:
     """Choose how many pairs to measure, and say what slowdown they find.
+
+    Args:
+        sides: whose settings hold.
+        cases: that are measured.
+        budget_s: for the pairs of a run that flags nothing; None for the default design, which promises nothing.
+        identical: how many cases are not measured but as sentinels, which take their time too.
 
     Raises:
         UsageError: the budget is too small for any verdict.
@@ -124,12 +131,13 @@ def design_for(sides: Sides, cases: Sequence[Case], budget_s: float | None) -> t
     if budget_s is None or not cases:
         return design, ""
     margins = [margin_of(sides.config.margin_of(case.id)) for case in cases]
+    margins += [margin_of(sides.config.margin_percent)] * min(SENTINELS, identical)
     try:
         found = plan_pairs(
             budget_s,
-            seconds_per_pair=START_S + CASE_S * len(cases),
+            seconds_per_pair=START_S + CASE_S * len(margins),
             start_s=0.0,
-            deviations=[design.prior.deviation] * len(cases),
+            deviations=[design.prior.deviation] * len(margins),
             margins=margins,
             design=design,
         )
@@ -137,12 +145,24 @@ def design_for(sides: Sides, cases: Sequence[Case], budget_s: float | None) -> t
         raise UsageError(
             f"a budget of {budget_s:g} s is too small", why=str(error), todo="raise --budget, or choose cases with -k"
         ) from None
-    slowdown = math.expm1(statistics.median(found.detectable)) * 100
+    detectable = found.detectable[: len(cases)]
+    median, hardest = (_no_less(value) for value in (statistics.median(detectable), max(detectable)))
+    slowdown = median if median == hardest else f"{median} in the median case, of {hardest} in the hardest,"
     promise = (
-        f"{found.design.pairs} pairs of {len(cases)} cases fit into {budget_s:g} s and find a slowdown of"
-        f" {slowdown:.2f} % with 95 % probability, at the usual error of a pair"
+        f"{found.design.pairs} pairs of {len(cases)} case{'s' if len(cases) > 1 else ''},"
+        f" {found.seconds:.0f} s of {budget_s:g} s, find a slowdown of {slowdown} with 95 % probability,"
+        f" at the usual error of a pair, {design.prior.deviation * 100:.2g} %; flagged and open cases get further pairs"
     )
     return found.design, promise
+
+
+def _no_less(log_ratio: float) -> str:
+    """Write a slowdown in percent, rounded up: a promise is not rounded down.
+
+    >>> _no_less(0.00512)
+    '0.52 %'
+    """
+    return f"{math.ceil(math.expm1(log_ratio) * 10_000) / 100:.2f} %"
 
 
 def _decide_time(design: Design, cases: Sequence[Case], margins: Sequence[float], pairs: Pairs) -> Decision:
@@ -210,19 +230,11 @@ def _judged(
         mark, reason = _failed(case, pairs) or (result.mark, reason)
     if mark is not Mark.BROKEN and launch is not None and launch.mark is Mark.SLOWER:
         mark, reason = Mark.SLOWER, reason or "a call costs the host more"
-    sides = {
-        arm: replace(
-            side,
-            seconds=_known_median(pairs.seconds[case, arm]),
-            launch_seconds=_known_median(pairs.launch_seconds[case, arm]),
-        )
-        for arm, side in ((Arm.BASE, verdict.base), (Arm.HEAD, verdict.head))
-    }
     plan = pairs.plans.get(case)
     return replace(
         verdict,
-        base=sides[Arm.BASE],
-        head=sides[Arm.HEAD],
+        base=_with_seconds(verdict.base, pairs.medians(case, Arm.BASE)),
+        head=_with_seconds(verdict.head, pairs.medians(case, Arm.HEAD)),
         mark=mark,
         reason=reason,
         time=result,
@@ -232,14 +244,16 @@ def _judged(
     )
 
 
+def _with_seconds(side: Side, medians: tuple[float | None, float | None]) -> Side:
+    return replace(side, seconds=medians[0], launch_seconds=medians[1])
+
+
 def _failed(case: Case, pairs: Pairs) -> tuple[Mark, str] | None:
     """Judge a case that failed while it was measured, though it ran when its results were checked."""
-    failures = pairs.failures[case]
-    if len(failures) < MAX_FAILURES:
+    cause = pairs.given_up(case)
+    if not cause:
         return None
-    failure = failures[-1][1]
-    cause = f"{failure.kind}: {failure.message.splitlines()[0]}"
-    if {arm for arm, _ in failures} == {Arm.HEAD} and pairs.always_fails_on_head(case):
+    if pairs.always_fails_on_head(case):
         return Mark.BROKEN, f"fails on head while it is measured, not on base ({cause})"
     return Mark.UNSURE, f"fails while it is measured ({cause})"
 
@@ -291,21 +305,15 @@ def _unfit(pairs: Pairs, sentinels: Sequence[CaseVerdict]) -> str:
     fired = [verdict.case.id for verdict in sentinels if verdict.time is not None and verdict.time.mark in moved]
     if fired:
         return f"{', '.join(fired)}: the same code on both sides came out different"
-    measured = pairs.invalid + sum(len(log.log_ratios) for log in pairs.logs)
-    faults = fitness.over_run(pairs.snapshots, ours=pairs.processes, invalid=pairs.invalid, measured=measured)
-    return fitness.describe(faults)
+    return pairs.unfit()
 
 
 def _notes(pairs: Pairs, sentinels: Sequence[Case]) -> tuple[str, ...]:
-    notes = notes_on(pairs.logs, {case.id: plan for case, plan in pairs.plans.items()})
+    notes = pairs.notes()
     if sentinels:
         names = ", ".join(case.id for case in sentinels)
-        notes.append(f"measured though identical, as a check on the machine: {names}")
-    return tuple(notes)
-
-
-def _known_median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None
+        notes += (f"measured though identical, as a check on the machine: {names}",)
+    return notes
 
 
 def _finite(value: float) -> float | None:

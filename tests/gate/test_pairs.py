@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from tests.compare.conftest import FakeSides, FakeWatch, Gpu, declared
+
+from flopwatch.gate.pairs import FAILURE_TRIALS, MAX_FAILURES, Observer, Pairs
+from flopwatch.gate.result import CaseVerdict
+from flopwatch.gate.sides import Arm
+
+if TYPE_CHECKING:
+    from flopwatch.measure.nvml import Watch
+
+ADD, MATMUL = (declared(suite).case for suite in ("Add", "Matmul"))
+
+
+class HotWatch(FakeWatch):
+    """Reads an H200 that slows down for its heat."""
+
+    def reason_bits(self) -> int:
+        return 0x20
+
+
+def pairs(gpu: Gpu, *, head_slot: int = 0, watch: FakeWatch | None = None) -> Pairs:
+    return Pairs(
+        sides=FakeSides(gpu),
+        watch=cast("Watch", watch or FakeWatch()),
+        observer=Observer(),
+        toss=lambda: bool(head_slot),
+        verdicts={case: CaseVerdict(case=case) for case in (ADD, MATMUL)},
+    )
+
+
+def failing(*arms: Arm) -> Gpu:
+    return Gpu(noise=0.0, failing_in_pairs={ADD.id: "exit status -11\nduring visit"}, failing_arms=arms)
+
+
+@pytest.mark.parametrize("head_slot", [0, 1])
+def test_head_against_base_is_logged_whichever_slot_is_head(head_slot: int) -> None:
+    found = pairs(Gpu(noise=0.0, seconds={("Add", "head"): 1.05e-5}), head_slot=head_slot)
+    logs = found.measure([ADD, MATMUL], 2)
+    assert logs == found.logs
+    assert [(log.stage, log.head_slot) for log in logs] == [("screen", head_slot)] * 2
+    for log in logs:
+        assert log.log_ratios == {ADD.id: pytest.approx(math.log(1.05)), MATMUL.id: pytest.approx(0.0)}
+        assert log.launch_log_ratios == {ADD.id: pytest.approx(math.log(1.05)), MATMUL.id: pytest.approx(0.0)}
+    assert found.medians(ADD, Arm.HEAD) == pytest.approx((1.05e-5, 2.1e-5))
+    assert found.medians(ADD, Arm.BASE) == pytest.approx((1e-5, 2e-5))
+
+
+def test_what_was_not_measured_has_no_time() -> None:
+    assert pairs(Gpu()).medians(ADD, Arm.HEAD) == (None, None)
+
+
+@pytest.mark.parametrize("head_slot", [0, 1])
+@pytest.mark.parametrize(
+    ("arms", "blamed"), [((Arm.HEAD,), Arm.HEAD), ((Arm.BASE,), Arm.BASE), ((Arm.BASE, Arm.HEAD), None)]
+)
+def test_a_failure_is_laid_to_an_arm_if_the_other_runs_alone(
+    arms: tuple[Arm, ...], blamed: Arm | None, head_slot: int
+) -> None:
+    found = pairs(failing(*arms), head_slot=head_slot)
+    found.measure([ADD], 1)
+    assert found.blamed[ADD] == [blamed]
+
+
+def test_a_case_is_given_up_for_its_last_failure_and_no_other_is_lost() -> None:
+    found = pairs(failing(Arm.HEAD))
+    found.measure([ADD, MATMUL], MAX_FAILURES - 1)
+    assert found.given_up(ADD) == ""
+    found.measure([ADD, MATMUL], 2)
+    assert found.given_up(ADD) == "WorkerDied: exit status -11"
+    assert found.logs[-1].faults == {ADD.id: "failed too often before"}
+    assert [list(log.log_ratios) for log in found.logs] == [[MATMUL.id]] * (MAX_FAILURES + 1)
+
+
+@pytest.mark.parametrize(("later", "trials"), [((Arm.HEAD,), 2 * FAILURE_TRIALS), (tuple(Arm), 2), ((), 1)])
+def test_head_always_fails_only_where_base_never_does(later: tuple[Arm, ...], trials: int) -> None:
+    gpu = failing(Arm.HEAD)
+    found = pairs(gpu)
+    found.measure([ADD], MAX_FAILURES)
+    gpu.started, gpu.failing_arms = [], later
+    assert found.always_fails_on_head(ADD) is (later == (Arm.HEAD,))
+    assert len(gpu.started) == trials
+
+
+def test_what_failed_on_base_too_is_not_tried_again() -> None:
+    gpu = failing(*Arm)
+    found = pairs(gpu)
+    found.measure([ADD], MAX_FAILURES)
+    gpu.started, gpu.failing_arms = [], (Arm.HEAD,)
+    assert found.always_fails_on_head(ADD) is False
+    assert gpu.started == []
+
+
+def test_a_sample_with_a_fault_is_counted_and_not_kept() -> None:
+    found = pairs(Gpu(noise=0.0), watch=HotWatch())
+    found.measure([ADD], 2)
+    assert [log.log_ratios for log in found.logs] == [{}, {}]
+    assert ["slowed down" in log.faults[ADD.id] for log in found.logs] == [True, True]
+    assert found.medians(ADD, Arm.HEAD) == (None, None)
+    assert "2 of 2 samples are invalid" in found.unfit()
+
+
+def test_a_neighbour_makes_the_pairs_unfit_and_the_own_workers_do_not() -> None:
+    alone, beside = (pairs(Gpu(noise=0.0), watch=FakeWatch(processes=seen)) for seen in ((7,), (7, 99)))
+    for found in (alone, beside):
+        found.measure([ADD], 1)
+    assert alone.unfit() == ""
+    assert "is used by another process (99)" in beside.unfit()
