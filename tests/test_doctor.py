@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import math
 import os
 import shutil
 import subprocess
@@ -13,10 +15,13 @@ import pytest
 import torch
 
 from flopwatch import doctor
-from flopwatch.doctor import DoctorReport, Finding, NoiseFloor, Severity, TorchAnswer, examine
-from flopwatch.errors import MachineError
+from flopwatch.doctor import DoctorReport, Finding, Severity, TorchAnswer, examine
+from flopwatch.errors import FlopwatchError, MachineError
+from flopwatch.measure.fitness import Fault
 from flopwatch.measure.machine import Gpu, Snapshot, ThrottleReason
+from flopwatch.measure.noise import Noise
 from flopwatch.model import from_json, to_json
+from flopwatch.stats.noise import NoiseFloor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,6 +88,33 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "ask_torch", TorchAnswer)
 
 
+@pytest.fixture
+def noise_is(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
+    """Return a function that says what measuring the noise floor will find, and returns the limits asked for."""
+
+    def noise_is(found: Noise | FlopwatchError) -> list[float]:
+        limits = []
+
+        def measure_noise(_worker: object, *, meter: object, limit_s: float) -> Noise:
+            assert isinstance(meter, ToyWatch)
+            limits.append(limit_s)
+            if isinstance(found, FlopwatchError):
+                raise found
+            return found
+
+        monkeypatch.setattr(doctor, "twins", contextlib.nullcontext)
+        monkeypatch.setattr(doctor, "measure_noise", measure_noise)
+        return limits
+
+    return noise_is
+
+
+def floor(
+    case: str = "Add[1]", deviation: float = 0.001, seconds: float = 5e-6, detectable: float = 0.0063, pairs: int = 5
+) -> NoiseFloor:
+    return NoiseFloor(case=case, deviation=deviation, seconds=seconds, detectable=detectable, pairs=pairs)
+
+
 def of(severity: Severity, findings: Sequence[Finding]) -> list[str]:
     return [finding.what for finding in findings if finding.severity is severity]
 
@@ -125,7 +157,7 @@ def test_a_busy_gpu_fails(toy: ToyRepository, plug_in: Callable[..., None]) -> N
 
 def test_a_report_survives_json(toy: ToyRepository, plug_in: Callable[..., None]) -> None:
     plug_in()
-    report = examine(toy.root, noise=[NoiseFloor(case="Add[1]", deviation=0.001, seconds=5e-6)])
+    report = replace(examine(toy.root), noise=(floor(),))
 
     assert from_json(to_json(report), DoctorReport) == report
 
@@ -366,32 +398,153 @@ def test_the_cores_and_their_governor_are_checked(
     assert (of(Severity.OK, findings), of(Severity.WARN, findings)) == (ok, warned)
 
 
-@pytest.mark.parametrize(
-    ("deviation", "seconds", "severity"),
-    [
-        (0.002, 99e-6, Severity.OK),
-        (0.0021, 99e-6, Severity.WARN),
-        (0.001, 100e-6, Severity.OK),
-        (0.0011, 100e-6, Severity.WARN),
-    ],
+NOISE = Noise(
+    log_ratios={
+        "Scale[1000000,float16,flopwatch]": (0.001, -0.001),
+        "Scale[1000000,float32,flopwatch]": (0.002, 0.002),
+    },
+    seconds={"Scale[1000000,float16,flopwatch]": 5e-6, "Scale[1000000,float32,flopwatch]": 8e-6},
+    declared=2,
+    import_failures={},
+    faults=(),
 )
-def test_the_noise_floor_is_held_against_the_aim(deviation: float, seconds: float, severity: Severity) -> None:
-    noise = [NoiseFloor(case="Add[1]", deviation=deviation, seconds=seconds)]
-
-    assert f"{deviation * 100:.3f} %" in only(severity, doctor.check_noise(noise)).what
+NOTHING = replace(NOISE, log_ratios={}, seconds={})
 
 
-def test_the_case_furthest_from_its_aim_is_named() -> None:
-    noise = [
-        NoiseFloor(case="Short[1]", deviation=0.0025, seconds=5e-6),
-        NoiseFloor(case="Long[1]", deviation=0.002, seconds=1e-3),
+def test_the_noise_floor_is_summed_up_in_one_line(
+    toy: ToyRepository, plug_in: Callable[..., None], noise_is: Callable[..., list[float]]
+) -> None:
+    plug_in()
+    limits = noise_is(NOISE)
+    report = examine(toy.root, noise_limit_s=7.0)
+    slowdown = math.expm1(report.noise[1].detectable)
+
+    assert limits == [7.0]
+    assert 0.007 < slowdown < 0.009
+    assert report.findings[-1] == Finding(
+        severity=Severity.OK,
+        what=f"noise floor: a pair errs by 0.10 to 0.20 %; a gate here finds slowdowns from {slowdown * 100:.2f} %",
+    )
+    assert [(found.case, found.pairs) for found in report.noise] == [
+        ("Scale[1000000,float16,flopwatch]", 2),
+        ("Scale[1000000,float32,flopwatch]", 2),
     ]
 
-    assert "Long[1]" in only(Severity.WARN, doctor.check_noise(noise)).why
+
+def test_the_margins_of_the_repository_count(
+    toy: ToyRepository, plug_in: Callable[..., None], noise_is: Callable[..., list[float]]
+) -> None:
+    plug_in()
+    noise_is(NOISE)
+    with (toy.root / "pyproject.toml").open("a", encoding="utf-8") as settings:
+        settings.write('margins = {"Scale[*float16*" = 3.0}\n')
+    tolerant, strict = examine(toy.root, noise_limit_s=7.0).noise
+
+    assert strict.detectable < 0.01
+    assert tolerant.detectable > 0.0295
 
 
-def test_a_noise_floor_that_was_not_measured_is_not_judged() -> None:
-    assert doctor.check_noise([]) == []
+def test_the_noise_floor_is_measured_only_where_it_is_asked_for(
+    toy: ToyRepository, plug_in: Callable[..., None], noise_is: Callable[..., list[float]]
+) -> None:
+    plug_in()
+    limits = noise_is(NOISE)
+    report = examine(toy.root)
+
+    assert (limits, report.noise) == ([], ())
+    assert [finding for finding in report.findings if "noise" in finding.what] == []
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_without_a_gpu_one_line_says_that_the_noise_floor_takes_one(
+    toy: ToyRepository, noise_is: Callable[..., list[float]]
+) -> None:
+    limits = noise_is(NOISE)
+    report = examine(toy.root, noise_limit_s=7.0)
+
+    assert (limits, report.exit_code) == ([], 0)
+    assert report.findings[-1] == Finding(
+        severity=Severity.OK, what="noise floor: not measured, because that takes a GPU"
+    )
+
+
+def test_on_an_unfit_gpu_nothing_is_measured(
+    toy: ToyRepository, plug_in: Callable[..., None], noise_is: Callable[..., list[float]]
+) -> None:
+    plug_in(snapshot=replace(REST, processes=(99,)))
+    limits = noise_is(NOISE)
+    report = examine(toy.root, noise_limit_s=7.0)
+
+    assert limits == []
+    assert "noise floor: not measured, because NVIDIA H200 is used by another process (99)" == report.findings[-1].what
+
+
+def test_without_suites_nothing_is_measured_and_the_doctor_goes_on(
+    toy: ToyRepository, plug_in: Callable[..., None], noise_is: Callable[..., list[float]]
+) -> None:
+    plug_in()
+    limits = noise_is(NOISE)
+    shutil.rmtree(toy.root / "benchmarks")
+    report = examine(toy.root, noise_limit_s=7.0)
+
+    assert limits == []
+    assert report.findings[-1].what == "noise floor: not measured, because there is no suite in benchmarks"
+
+
+def test_a_worker_that_does_not_start_fails_without_its_traceback(
+    toy: ToyRepository, plug_in: Callable[..., None], noise_is: Callable[..., list[float]]
+) -> None:
+    plug_in()
+    noise_is(FlopwatchError("the gpu worker does not start", why="two suites are called Scale", todo="look:\nline 3"))
+    report = examine(toy.root, noise_limit_s=7.0)
+
+    assert report.findings[-1] == Finding(
+        severity=Severity.FAIL,
+        what="noise floor: not measured, because the gpu worker does not start",
+        why="two suites are called Scale",
+        todo="flopwatch gate shows its traceback",
+    )
+    assert report.noise == ()
+
+
+def test_what_kept_the_noise_floor_from_being_measured_is_a_warning() -> None:
+    fault = Fault(what="6 of 6 cases of the noise floor fail", why="Add[1]: RuntimeError: no", todo="correct it")
+
+    assert doctor.check_noise(replace(NOTHING, faults=(fault,)), ()) == [
+        Finding(severity=Severity.WARN, what=fault.what, why=fault.why, todo=fault.todo)
+    ]
+
+
+def test_a_suite_that_cannot_be_imported_fails_because_a_gate_would_stop() -> None:
+    noise = replace(NOTHING, import_failures={"benchmarks.scale": "ModuleNotFoundError: No module named 'gone'"})
+    finding = only(Severity.FAIL, doctor.check_noise(noise, ()))
+
+    assert finding.what == "a suite cannot be imported"
+    assert finding.why == "benchmarks.scale: ModuleNotFoundError: No module named 'gone'"
+
+
+def test_an_error_beyond_the_aim_and_chance_is_a_warning() -> None:
+    floors = [floor("Short[1]", 0.004, pairs=10), floor("Long[1]", 0.003, seconds=1e-3, pairs=3)]
+    finding = only(Severity.WARN, doctor.check_noise(NOTHING, floors))
+
+    assert "a pair errs by 0.30 to 0.40 %" in finding.what
+    assert finding.why == "Long[1] takes 1.000 ms, for which the aim is 0.1 %"
+
+
+def test_an_error_beyond_the_aim_by_chance_is_none() -> None:
+    assert only(Severity.OK, doctor.check_noise(NOTHING, [floor(deviation=0.004, pairs=3)])).why == ""
+
+
+def test_the_case_that_misses_its_aim_is_named_not_one_that_might_by_chance() -> None:
+    floors = [floor("Few[1]", 0.0045, pairs=3), floor("Many[1]", 0.004, pairs=10)]
+
+    assert only(Severity.WARN, doctor.check_noise(NOTHING, floors)).why.startswith("Many[1] ")
+
+
+def test_one_error_is_no_range() -> None:
+    (finding,) = doctor.check_noise(NOTHING, [floor(detectable=math.log1p(0.0123))])
+
+    assert finding.what == "noise floor: a pair errs by 0.10 %; a gate here finds slowdowns from 1.23 %"
 
 
 def test_examining_never_loads_torch_into_this_process() -> None:
@@ -412,3 +565,17 @@ def test_the_gpu_of_this_machine_is_found_and_told(toy: ToyRepository) -> None:
     assert report.machine.gpu.name == torch.cuda.get_device_name(0)
     assert report.snapshot is not None
     assert report.snapshot.temperature_c is not None
+
+
+@pytest.mark.gpu
+def test_the_noise_floor_of_this_machine_is_measured(toy: ToyRepository) -> None:
+    gpu, _, _ = doctor.check_gpu(doctor.ask_torch())
+    floors, findings = doctor.find_noise(toy.root, gpu, (), 8.0)  # the tests' own process may make the GPU look busy
+
+    assert sorted(found.case for found in floors) == [
+        "Scale[1000000,float16,flopwatch]",
+        "Scale[1000000,float32,flopwatch]",
+    ]
+    assert all(1e-6 < found.seconds < 1e-3 and found.pairs >= 2 for found in floors)
+    assert all(0 < found.deviation < 0.05 and found.detectable > 0.005 for found in floors)
+    assert findings[0].what.startswith("noise floor: a pair errs by")

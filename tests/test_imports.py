@@ -42,6 +42,7 @@ LIGHT = (
     "measure.client",
     "measure.fitness",
     "measure.machine",
+    "measure.noise",
     "measure.nvml",
     "measure.pair",
     "measure.process",

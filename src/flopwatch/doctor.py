@@ -1,12 +1,13 @@
 """What flopwatch can do on this machine and in this repository, and what stands in its way.
 
-Each check is a function that returns findings; none starts a measurement or changes anything.
+Each check is a function that returns findings; none changes anything, and only the noise floor is measured.
 """
 
 from __future__ import annotations
 
 import enum
 import importlib.metadata
+import math
 import os
 import re
 import shutil
@@ -22,14 +23,18 @@ from flopwatch import git
 from flopwatch.config import Config, load_config
 from flopwatch.errors import ExitCode, FlopwatchError, GitError, MachineError, UnsupportedTritonError
 from flopwatch.measure import fitness
+from flopwatch.measure.client import Code
 from flopwatch.measure.machine import Gpu, Machine, Snapshot, read_machine
+from flopwatch.measure.noise import Noise, measure_noise, twins
 from flopwatch.measure.nvml import Watch, present_gpus
 from flopwatch.model import SCHEMA_VERSION, from_json
 from flopwatch.static.triton_version import check_triton_version
+from flopwatch.stats.noise import NoiseFloor, noise_floors
 from flopwatch.units import format_bytes, format_seconds
+from flopwatch.verdict import margin_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 _DEADLINE_S = 120.0
 
@@ -53,12 +58,6 @@ LEAST_CACHE_BYTES = 64 << 20
 #: base's worker, head's, and the process that gives them turns.
 MIN_CORES = 3
 
-#: What one pair may deviate on identical code (standard deviation of the log ratio): 0.2 %, and 0.1 % from 100 us up.
-#: That is the aim on an H200, where 16 ABBA cycles of 3 launches gave 0.15 to 0.29 % and 0.05 to 0.12 % (2026-11-20).
-MAX_DEVIATION = 0.002
-MAX_DEVIATION_LONG = 0.001
-LONG_S = 100e-6
-
 _ASV_RANGE = ">=0.6.6,<0.7"
 _CPUFREQ = Path("/sys/devices/system/cpu/cpufreq")
 
@@ -79,26 +78,6 @@ class Finding:
     what: str
     why: str = ""
     todo: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoiseFloor:
-    """What pairs of identical code say of one case.
-
-    Attributes:
-        case: its id.
-        deviation: standard deviation of a pair's log ratio.
-        seconds: per call.
-    """
-
-    case: str
-    deviation: float
-    seconds: float
-
-    @property
-    def allowed(self) -> float:
-        """The deviation that is aimed at."""
-        return MAX_DEVIATION_LONG if self.seconds >= LONG_S else MAX_DEVIATION
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,26 +119,29 @@ class TorchAnswer:
     failure: str = ""
 
 
-def examine(root: Path, *, noise: Sequence[NoiseFloor] = ()) -> DoctorReport:
+def examine(root: Path, *, noise_limit_s: float = 0.0) -> DoctorReport:
     """Look at the machine, the toolchain and the repository at `root`.
 
     Args:
-        root: the top folder of the repository.
-        noise: the noise floor, if it was measured.
+        root: a folder of the repository.
+        noise_limit_s: for so long, about, the noise floor is measured where nothing stands in the way; 0 leaves it out.
     """
     answer = ask_torch()
     gpu, snapshot, on_gpu = check_gpu(answer)
     machine = read_machine(gpu, {"cuda": answer.cuda} if answer.cuda else {})
-    findings = (
+    findings = [
         *check_toolchain(machine.versions, answer),
         *on_gpu,
         *check_repository(root),
         *check_history(root),
         *check_cache(),
         *check_host(),
-        *check_noise(noise),
-    )
-    return DoctorReport(machine=machine, snapshot=snapshot, findings=findings, noise=tuple(noise))
+    ]
+    noise: tuple[NoiseFloor, ...] = ()
+    if noise_limit_s:
+        noise, on_noise = find_noise(root, gpu, findings, noise_limit_s)
+        findings += on_noise
+    return DoctorReport(machine=machine, snapshot=snapshot, findings=tuple(findings), noise=noise)
 
 
 def ask_torch() -> TorchAnswer:
@@ -293,18 +275,50 @@ def check_host(cpufreq: Path = _CPUFREQ) -> list[Finding]:
     return findings or [_ok(f"{cores} processor cores, {control}")]
 
 
-def check_noise(noise: Iterable[NoiseFloor]) -> list[Finding]:
-    """Compare the noise floor with the aim."""
-    noise = list(noise)
-    if not noise:
-        return []
-    worst = max(noise, key=lambda floor: floor.deviation / floor.allowed)
-    what = f"a pair of identical code deviates by {worst.deviation * 100:.3f} % at worst"
-    where = f"{worst.case}, {format_seconds(worst.seconds)} a call"
-    if worst.deviation <= worst.allowed:
-        return [_ok(f"{what} ({where})")]
-    why = f"{where}; the aim is {worst.allowed * 100:g} %"
-    return [_warn(what, why, "stop what else runs on this machine; a gate stays honest, but needs more pairs")]
+def find_noise(
+    root: Path, gpu: Gpu | None, findings: Sequence[Finding], limit_s: float
+) -> tuple[tuple[NoiseFloor, ...], list[Finding]]:
+    """Measure the noise floor, unless something was found at which a gate would stop."""
+    if gpu is None:
+        return (), [_ok("noise floor: not measured, because that takes a GPU")]
+    if failed := [finding.what for finding in findings if finding.severity is Severity.FAIL]:
+        return (), [_ok(f"noise floor: not measured, because {failed[0]}")]
+    try:
+        top = git.repository_root(root)
+        config = load_config(top)
+        code = Code(benchmarks=top / config.benchmarks, tree=top, source=config.source, packages=config.packages)
+        with twins(code) as worker, Watch(gpu.uuid) as watch:
+            noise = measure_noise(worker, meter=watch, limit_s=limit_s)
+    except FlopwatchError as error:
+        todo = "flopwatch gate shows its traceback" if "\n" in error.todo else error.todo
+        return (), [_fail(f"noise floor: not measured, because {error.what}", error.why, todo)]
+    floors = noise_floors(
+        noise.log_ratios,
+        seconds=noise.seconds,
+        margins={case: margin_of(config.margin_of(case)) for case in noise.log_ratios},
+        series=noise.declared,
+    )
+    return floors, check_noise(noise, floors)
+
+
+def check_noise(noise: Noise, floors: Sequence[NoiseFloor]) -> list[Finding]:
+    """Sum up the noise floor, compare it with the aim, and tell what kept it from being measured."""
+    findings = []
+    if floors:
+        low, high = (f"{100 * edge(floor.deviation for floor in floors):.2f}" for edge in (min, max))
+        slowdown = math.expm1(max(floor.detectable for floor in floors))
+        what = (
+            f"noise floor: a pair errs by {low if low == high else f'{low} to {high}'} %"
+            f"; a gate here finds slowdowns from {100 * slowdown:.2f} %"
+        )
+        worst = max(floors, key=lambda floor: (floor.excessive, floor.deviation / floor.aim))
+        why = f"{worst.case} takes {format_seconds(worst.seconds)}, for which the aim is {worst.aim * 100:g} %"
+        todo = "stop what else runs on this machine; a gate stays honest, but needs more pairs"
+        findings.append(_warn(what, why, todo) if worst.excessive else _ok(what))
+    if noise.import_failures:
+        why = "; ".join(f"{name}: {cause}" for name, cause in noise.import_failures.items())
+        findings.append(_fail("a suite cannot be imported", why, "import it in Python to see the traceback"))
+    return findings + [_warn(fault.what, fault.why, fault.todo) for fault in noise.faults]
 
 
 def _without_gpu(answer: TorchAnswer) -> Finding:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,10 +9,9 @@ from flopwatch.cli import main
 from flopwatch.doctor import DoctorReport, Finding, Severity, TorchAnswer
 from flopwatch.errors import ExitCode
 from flopwatch.measure.machine import read_machine
+from flopwatch.measure.noise import LIMIT_S
 from flopwatch.model import from_json
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from flopwatch.stats.noise import NoiseFloor
 
 
 def report(severity: Severity) -> DoctorReport:
@@ -26,23 +26,28 @@ def report(severity: Severity) -> DoctorReport:
 def test_the_exit_code_is_the_reports(
     severity: Severity, code: ExitCode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flopwatch.doctor.examine", lambda _root: report(severity))
+    monkeypatch.setattr("flopwatch.doctor.examine", lambda _root, **_options: report(severity))
     assert main(["doctor"]) == code
     assert "the moon is [bold]full[/bold]" in capsys.readouterr().out
 
 
-def test_the_report_goes_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_with_its_noise_floor_goes_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def remember(root: Path) -> DoctorReport:
-        asked.append(root)
-        return report(Severity.OK)
+    def remember(root: Path, *, noise_limit_s: float) -> DoctorReport:
+        asked.append((root, noise_limit_s))
+        return measured
 
+    measured = replace(
+        report(Severity.OK),
+        noise=(NoiseFloor(case="Add[1]", seconds=5e-6, pairs=4, deviation=0.001, detectable=0.0063),),
+    )
     monkeypatch.setattr("flopwatch.doctor.examine", remember)
     path = tmp_path / "doctor.json"
     assert main(["doctor", "-C", str(tmp_path), "--json", str(path)]) == ExitCode.OK
-    assert from_json(path.read_bytes(), DoctorReport) == report(Severity.OK)
-    assert asked == [tmp_path]
+    assert main(["doctor", "--no-noise"]) == ExitCode.OK
+    assert from_json(path.read_bytes(), DoctorReport) == measured
+    assert asked == [(tmp_path, LIMIT_S), (Path(), 0.0)]
 
 
 def test_a_folder_that_is_no_repository_is_a_finding(

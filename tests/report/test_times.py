@@ -60,6 +60,8 @@ def test_an_interrupted_run_says_what_its_pairs_are_worth(gates: Gates) -> None:
             " ruled out in 4 of them. Nothing else is decided."
         )
     ]
+    (wider,) = summary(replace(gates.interrupted, same_within_percent=2.0))
+    assert "a slowdown of 2.00 % is ruled out in 5 of them" in wider
     none = tuple(replace(verdict, time=None) for verdict in gates.interrupted.verdicts)
     assert list(summary(replace(gates.interrupted, verdicts=none))) == [
         "Too few pairs for an interval: what was measured says nothing yet."

@@ -20,8 +20,14 @@ def add_doctor(verbs: Verbs) -> None:
         "doctor",
         _run,
         summary="look at the machine, the toolchain and the repository",
-        description="Say what flopwatch can do on this machine and in this repository, and what stands in its way.",
-        examples=("flopwatch doctor", "flopwatch doctor --json doctor.json"),
+        description="Say what flopwatch can do on this machine and in this repository, and what stands in its way.\n"
+        "On a machine with a GPU, a few cases are measured in pairs of the same code: what a gate here would find.",
+        examples=("flopwatch doctor", "flopwatch doctor --no-noise", "flopwatch doctor --json doctor.json"),
+    )
+    doctor.add_argument(
+        "--no-noise",
+        action="store_true",
+        help="do not measure the noise floor, which takes 20 s on a machine with a GPU",
     )
     add_json(doctor)
 
@@ -31,10 +37,12 @@ def _run(arguments: argparse.Namespace) -> int:
     from rich.console import Console  # noqa: PLC0415 - as above
 
     from flopwatch.doctor import examine  # noqa: PLC0415 - as above
+    from flopwatch.measure.noise import LIMIT_S  # noqa: PLC0415 - as above
     from flopwatch.report.doctor import print_doctor  # noqa: PLC0415 - as above
 
     claim_json(arguments.json)
-    with Console(stderr=True).status("looking"):
-        report = examine(arguments.repository)
+    doing = "looking" if arguments.no_noise else "looking, and measuring the noise floor"
+    with Console(stderr=True).status(doing):
+        report = examine(arguments.repository, noise_limit_s=0.0 if arguments.no_noise else LIMIT_S)
     show(report, arguments.json, lambda: print_doctor(report, Console()))
     return report.exit_code

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from flopwatch.doctor import Severity
+from flopwatch.report.foreign import safe
+from flopwatch.report.wording import slowdown
 from flopwatch.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -15,8 +18,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from flopwatch.doctor import DoctorReport, NoiseFloor
+    from flopwatch.doctor import DoctorReport
     from flopwatch.measure.machine import Gpu
+    from flopwatch.stats.noise import NoiseFloor
 
 _STYLES = {Severity.OK: "green", Severity.WARN: "yellow", Severity.FAIL: "red"}
 
@@ -34,10 +38,10 @@ def print_doctor(report: DoctorReport, console: Console) -> None:
     for finding in report.findings:
         style = _STYLES[finding.severity]
         severity = f"{finding.severity.value:<4}"
-        console.print(f"[{style}]{severity}[/{style}]  {escape(finding.what)}", soft_wrap=True)
+        console.print(Text.assemble((severity, style), "  ", safe(finding.what)), soft_wrap=True)
         for label, text in (("why:", finding.why), ("do: ", finding.todo)):
             if text:
-                console.print(f"      {label} {escape(text)}", soft_wrap=True)
+                console.print(Text.assemble(f"      {label} ", safe(text)), soft_wrap=True)
     if report.noise:
         _print_noise(report.noise, console)
 
@@ -69,15 +73,15 @@ def _gpu(gpu: Gpu) -> str:
 
 def _print_noise(noise: Sequence[NoiseFloor], console: Console) -> None:
     table = Table(title="Noise floor: identical code in pairs", title_justify="left")
-    table.add_column("case")
-    for column in ("time per call", "deviation of a pair", "aim"):
+    table.add_column("case", overflow="fold")
+    for column in ("time", "pairs", "error of a pair", "a gate finds"):
         table.add_column(column, justify="right")
     for floor in noise:
-        deviation = f"{floor.deviation * 100:.3f} %"
         table.add_row(
-            escape(floor.case),
+            safe(floor.case),
             format_seconds(floor.seconds),
-            deviation if floor.deviation <= floor.allowed else f"[yellow]{deviation}[/yellow]",
-            f"{floor.allowed * 100:g} %",
+            str(floor.pairs),
+            Text(f"{floor.deviation * 100:.2f} %", "yellow" if floor.excessive else ""),
+            slowdown(floor.detectable),
         )
     console.print(table)
