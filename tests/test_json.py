@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from flopwatch.gate import GateResult
-from flopwatch.model import SCHEMA_VERSION, from_json
+from flopwatch.model import SCHEMA_VERSION, from_json, to_json
 
 PAGE = (Path(__file__).parent.parent / "docs" / "json.md").read_text(encoding="utf-8")
 WORDS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", dt.date: "date", None: "null"}
@@ -93,6 +93,18 @@ def test_the_example_can_be_read() -> None:
     (example,) = re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     result = from_json(example, GateResult)
     assert [verdict.case.id for verdict in result.verdicts] == ["Matmul[4096x4096x4096,float16,flopwatch]"]
+
+
+def test_the_exit_code_follows_from_the_rest_and_old_files_have_none() -> None:
+    (example,) = re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    result = from_json(example, GateResult)
+    assert result.exit_code == 1
+    assert from_json(to_json(result), GateResult) == result
+    old = msgspec.json.decode(example)
+    del old["exit_code"], old["same_within_percent"]
+    assert from_json(msgspec.json.encode(old), GateResult) == result
+    assert from_json(example.replace('"exit_code": 1', '"exit_code": 0'), GateResult) == result
+    assert dataclasses.replace(result, verdicts=()).exit_code == 3
 
 
 def test_a_key_of_the_wrong_type_is_named() -> None:

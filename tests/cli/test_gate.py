@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.test_json_option import files_of_at_most
 
 from flopwatch.cli import build_parser, main
 from flopwatch.cli.gate import LOG_COLUMNS, read_pins
@@ -86,13 +88,38 @@ def test_a_disk_that_is_full_by_then_costs_the_file_and_not_the_report(
     )
 
 
+def test_a_disk_that_is_full_by_then_leaves_the_result_of_the_run_before(
+    capsys: pytest.CaptureFixture[str], toy: ToyRepository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gate(monkeypatch)
+    path = tmp_path / "gate.json"
+    assert main(["gate", "-C", str(toy.root), "--json", str(path)]) == ExitCode.OK
+    gate(monkeypatch, BROKEN)
+    with files_of_at_most(100):
+        assert main(["gate", "-C", str(toy.root), "--json", str(path)]) == ExitCode.USAGE
+    assert from_json(path.read_bytes(), GateResult) == RESULT
+    assert list(tmp_path.glob("*gate.json*")) == [path]
+    assert f"flopwatch: {path} cannot be written\n  why: File too large\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("result", "code"), [(INTERRUPTED, ExitCode.UNDECIDED), (UNFIT, ExitCode.UNFIT)])
 def test_a_run_that_decided_nothing_is_written_too(
     result: GateResult, code: ExitCode, toy: ToyRepository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     gate(monkeypatch, result)
     assert main(["gate", "-C", str(toy.root), "--json", str(tmp_path / "gate.json")]) == code
-    assert from_json((tmp_path / "gate.json").read_bytes(), GateResult) == result
+    written = (tmp_path / "gate.json").read_bytes()
+    assert from_json(written, GateResult) == result
+    assert json.loads(written)["exit_code"] == code
+
+
+def test_the_file_has_the_code_of_the_verdicts_whatever_the_process_returns(
+    toy: ToyRepository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gate(monkeypatch, BROKEN)
+    path = tmp_path / "gate.json"
+    assert main(["gate", "-C", str(toy.root), "--exit-zero", "--json", str(path)]) == ExitCode.OK
+    assert json.loads(path.read_bytes())["exit_code"] == ExitCode.REGRESSED
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,11 @@ def test_an_unknown_device_is_an_error_that_lists_the_known(toy: ToyRepository) 
 
 
 def test_the_command_line_prints_tables_and_writes_json(toy: ToyRepository) -> None:
+    settings = toy.root / "pyproject.toml"
+    text = settings.read_text(encoding="utf-8").replace(
+        "[tool.flopwatch]", "[tool.flopwatch]\nsame_within_percent = 2.0"
+    )
+    settings.write_text(text, encoding="utf-8")
     toy.commit("empty")
     done = subprocess.run(
         [sys.executable, "-m", "flopwatch", "gate", "-C", str(toy.root), "--json", str(toy.root / "gate.json")],
@@ -160,6 +165,8 @@ def test_the_command_line_prints_tables_and_writes_json(toy: ToyRepository) -> N
     written = (toy.root / "gate.json").read_bytes()
     result = from_json(written, GateResult)
     assert (result.schema_version, result.head) == (1, "working tree")
+    assert (json.loads(written)["exit_code"], result.same_within_percent) == (0, 2.0)
+    assert set(result.versions) >= {"python", "torch", "triton", "ptxas"}
     assert json.loads(to_json(result)) == json.loads(written)
 
 

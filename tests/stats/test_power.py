@@ -142,7 +142,43 @@ def test_a_plan_takes_the_pairs_that_fit() -> None:
     found = plan(150, seconds_per_pair=8, start_s=20, deviations=[0.001, 0.004], margins=[0.005, 0.005])
 
     assert (found.design.pairs, found.seconds) == (16, 148)
+    assert (found.design.first_look, found.design.confirm_pairs) == (9, 18)
     assert 0.005 < found.detectable[0] < found.detectable[1] < 0.015
+
+
+def test_a_larger_budget_finds_less_in_either_stage() -> None:
+    found = [
+        plan(pairs, seconds_per_pair=1, start_s=0, deviations=[0.001] * 5, margins=[0.0] * 5) for pairs in (13, 26, 52)
+    ]
+
+    assert [(each.design.first_look, each.design.confirm_pairs) for each in found] == [(8, 18), (16, 26), (32, 52)]
+    # As the square root of the pairs, or nearly.
+    assert found[1].detectable[0] < 0.8 * found[0].detectable[0]
+    assert found[2].detectable[0] < 0.8 * found[1].detectable[0]
+
+
+def test_a_first_look_that_loses_slowdowns_costs_power() -> None:
+    designs = [Design(pairs=52, first_look=first_look, confirm_pairs=52) for first_look in (8, 52)]
+    hasty, patient = (
+        power_of(design, series=SERIES, margin=0.0, deviation=0.001, slowdown=0.0009) for design in designs
+    )
+
+    assert hasty < 0.9
+    assert patient > 0.95
+
+
+def test_what_a_hasty_design_can_detect_is_not_what_its_pairs_could() -> None:
+    hasty, patient = (
+        detectable(
+            Design(pairs=52, first_look=first_look, confirm_pairs=52),
+            series=SERIES,
+            margins=np.zeros(1),
+            deviations=np.array([0.001]),
+        )[0]
+        for first_look in (8, 52)
+    )
+
+    assert hasty > 1.3 * patient
 
 
 def test_a_budget_without_room_for_the_first_look_is_refused_with_what_it_takes() -> None:

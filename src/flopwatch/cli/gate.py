@@ -102,24 +102,12 @@ def _run(arguments: argparse.Namespace) -> int:
         budget_s=arguments.budget,
         pins=read_pins(arguments.pin) if arguments.pin else None,
     )
-    try:
-        claim_json(arguments.json)
-    except OSError as error:
-        raise _not_written(arguments.json, error, "name a file in a folder that exists and can be written") from error
+    claim_json(arguments.json)
     with Progress(Console(stderr=True)) as progress:
         result = run_gate(options, root, observer=progress)
-    try:
-        show(result, arguments.json, lambda: print_gate(result, _console(), everything=arguments.all))
-    except OSError as error:
-        raise _not_written(
-            arguments.json, error, "what was found out is printed above; make room, and run it again"
-        ) from error
+    show(result, arguments.json, lambda: print_gate(result, _console(), everything=arguments.all))
     code = ExitCode(result.exit_code)
     return 0 if arguments.exit_zero and code in (ExitCode.REGRESSED, ExitCode.UNDECIDED) else code
-
-
-def _not_written(path: Path | None, error: OSError, todo: str) -> UsageError:
-    return UsageError(f"{path or 'the report'} cannot be written", why=str(error.strerror or error), todo=todo)
 
 
 def _console() -> Console:

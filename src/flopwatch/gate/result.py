@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from flopwatch.config import Config
 from flopwatch.errors import ExitCode
 from flopwatch.measure.machine import Machine
 from flopwatch.model import SCHEMA_VERSION, Case, KernelFacts, Mark
@@ -83,12 +84,14 @@ class GateResult:
         head: hash of the head commit, or "working tree".
         gpu: the GPU that measured; None where there was none.
         device: the GPU that the static facts were compiled for.
-        versions: of Python, torch and Triton.
+        versions: of python, torch, triton, cuda (torch's) and ptxas (Triton's); those that are installed.
         machine: what it was measured on, in detail.
         facts: what the compiler made of head's kernels.
         base_facts: likewise of base's.
         fact_changes: how they differ.
         verdicts: one a case.
+        exit_code: what the process tells its caller, but for --exit-zero; follows from the rest, and is not read back.
+        same_within_percent: the slowdown that SAME excludes.
         uncovered: what could not be compiled for the device, with the cause.
         suite: the time of the median case, head against base.
         pairs: every pair that was measured.
@@ -108,6 +111,8 @@ class GateResult:
     base_facts: tuple[KernelFacts, ...]
     fact_changes: tuple[FactChange, ...]
     verdicts: tuple[CaseVerdict, ...]
+    exit_code: int = field(init=False, default=0)
+    same_within_percent: float = Config().same_within_percent
     uncovered: tuple[Uncovered, ...] = ()
     machine: Machine | None = None
     suite: SeriesResult | None = None
@@ -119,9 +124,10 @@ class GateResult:
     notes: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
-    @property
-    def exit_code(self) -> int:
-        """What the process should tell its caller."""
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "exit_code", self._derive_exit_code())
+
+    def _derive_exit_code(self) -> int:
         broken = sum(change.severity is Severity.FAIL for change in self.fact_changes)
         waived = waived_cases(self.waivers)
         marks = [

@@ -109,6 +109,7 @@ def run_gate(
         base_facts=found.base.facts,
         fact_changes=compare_facts(found.base.facts, found.head.facts),
         verdicts=times.verdicts,
+        same_within_percent=config.same_within_percent,
         uncovered=found.base.uncovered + found.head.uncovered,
         suite=times.suite,
         pairs=times.pairs,
@@ -126,7 +127,7 @@ def _on_gpu(
     assert found.hello.gpu_uuid is not None  # noqa: S101 - asked by the caller
     pins = {entry.case: (options.pins or {}).get(entry.case.id, ()) for entry in found.declared}
     running = [entry.case for entry in found.declared if entry.case not in found.identical]
-    design, promise = design_for(sides, running, options.budget_s)
+    design, promise = design_for(sides, running, options.budget_s, identical=len(found.identical))
     with Watch(found.hello.gpu_uuid) as watch:
         machine = read_machine(watch.gpu(), found.hello.versions)
         if running:

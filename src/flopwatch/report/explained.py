@@ -13,6 +13,7 @@ from flopwatch.report.headline import reproduce, slower_in_time, slower_to_launc
 from flopwatch.report.wording import effect_of, grouped, several, slowdown
 from flopwatch.stats import Design, pairs_to_settle
 from flopwatch.units import format_seconds
+from flopwatch.verdict import margin_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,7 @@ def _doubt(result: GateResult, verdict: CaseVerdict) -> list[str]:
         lines.append(f"this run finds slowdowns of it from {slowdown(series.detectable)}")
     if series.estimate is None or series.deviation is None:
         return [*lines, _repeat(result, verdict)]
-    design = Design()
+    design = Design(same_within=margin_of(result.same_within_percent))
     pairs = pairs_to_settle(design, margin=verdict.margin, estimate=series.estimate, deviation=series.deviation)
     if pairs is None:
         return [*lines, "no affordable number of pairs would settle it, at its estimate", _repeat(result, verdict)]

@@ -12,8 +12,8 @@ from flopwatch.model import Mark
 from flopwatch.report.foreign import safe
 from flopwatch.report.headline import launch_change, time_change
 from flopwatch.report.wording import count, effect_of, slowdown
-from flopwatch.stats import Design
 from flopwatch.units import format_seconds
+from flopwatch.verdict import margin_of
 from flopwatch.waivers import waived_cases
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _worth(result: GateResult) -> Iterator[str]:
     if not known:
         yield "Too few pairs for an interval: what was measured says nothing yet."
         return
-    limit = Design().same_within
+    limit = margin_of(result.same_within_percent)
     ruled_out = sum(series.upper is not None and series.upper < limit for series in known)
     yield (
         f"What the pairs are worth: estimates with 99 % intervals of {count(len(known), 'case')}, which stand;"
