@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 SLOWDOWNS_PERCENT = (0.25, 0.5, 1.0, 2.0, 5.0)
-#: A turn is taken to last so long, until it is calibrated by a spin that adds this share of the case's time.
-GUESSED_TURN_SECONDS = 6e-9
+#: A turn is taken to last so long, as it did on an H200 (2026-11-21), until it is calibrated by a spin that adds this
+#: share of the case's time.
+GUESSED_TURN_SECONDS = 12e-9
 CALIBRATED_SHARE = 0.2
 #: ABBA cycles of a calibration, and samples a turn: 0.3 % a sample makes 0.1 % of a fifth, half a percent of a turn.
 CALIBRATION_CYCLES = 4
@@ -134,9 +135,11 @@ def main() -> None:
                 f"{case.id}: {1e6 * calibration.base_seconds:.2f} us, a turn {1e9 * calibration.turn_seconds:.2f} ns,"
                 f" half the turns {calibration.linear:.3f} of half the time"
             )
-            if abs(calibration.linear - 1) > LINEAR_WITHIN:
-                sys.exit(f"the spin behind {case.id} is not calibrated: half the turns do not add half the time")
-        planted = [(case, slowdown) for case in cases for slowdown in slowdowns]
+        uncalibrated = [case for case in cases if abs(found[case].linear - 1) > LINEAR_WITHIN]
+        if uncalibrated:
+            names = ", ".join(case.id for case in uncalibrated)
+            say(f"left out, because half the turns do not add half the time: {names}")
+        planted = [(case, slowdown) for case in cases if case not in uncalibrated for slowdown in slowdowns]
         pairs: list[dict[str, PairSample]] = []
         watch = stack.enter_context(Watch(hello.gpu_uuid))
         machine = read_machine(watch.gpu(), hello.versions)

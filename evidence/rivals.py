@@ -173,7 +173,7 @@ class Rivals:
 def make(path: Path, runs: int) -> Rivals:
     """Try every rule on `runs` draws of pairs."""
     samples = Samples.load(path)
-    pairs = Design().first_look
+    pairs = min(Design().first_look, len(samples.seconds) // 2)
     jobs = [(in_turns, seed) for in_turns in (True, False) for seed in range(-(-runs // CHUNK))]
     with processes() as pool:
         parts = list(pool.map(partial(judge, path, pairs, CHUNK), jobs))

@@ -71,7 +71,7 @@ class Samples:
         seconds: per call, (pairs, cases, 2 slots, preparations, cycles, samples a cycle).
         launch_seconds: what a call costs the host, likewise.
         calls: calls in one sample, (cases,).
-        about: GPU, versions, date, commit and command of the recording.
+        about: GPU, versions, date, commit and command of the recording, and the pairs of each case that had `faults`.
     """
 
     cases: tuple[str, ...]
@@ -81,8 +81,11 @@ class Samples:
     about: dict[str, Any]
 
     def log_ratios(self) -> NDArray[np.float64]:
-        """Return log(slot 1 / slot 0) as the gate computes it, (cases, pairs)."""
-        return _log_ratios(self.seconds)
+        """Return log(slot 1 / slot 0) as the gate computes it, (cases, pairs); NaN where it would not use the pair."""
+        ratios = _log_ratios(self.seconds)
+        for case, pairs in self.about.get("faults", {}).items():
+            ratios[self.cases.index(case), pairs] = np.nan
+        return ratios
 
     def time_us(self) -> NDArray[np.float64]:
         """Return the median time of a call, (cases,)."""
@@ -97,7 +100,17 @@ class Samples:
 
     def only(self, pairs: NDArray[np.intp]) -> Samples:
         """Keep some of the pairs."""
-        return replace(self, seconds=self.seconds[pairs], launch_seconds=self.launch_seconds[pairs])
+        kept = pairs.tolist()
+        faults = {
+            case: [kept.index(number) for number in numbers if number in kept]
+            for case, numbers in self.about.get("faults", {}).items()
+        }
+        return replace(
+            self,
+            seconds=self.seconds[pairs],
+            launch_seconds=self.launch_seconds[pairs],
+            about={**self.about, "faults": faults},
+        )
 
     def origin(self, path: Path) -> Origin:
         """Say where these samples come from; `path` is the file they were read from."""
@@ -150,6 +163,9 @@ class Samples:
     @classmethod
     def collect(cls, pairs: Sequence[dict[str, PairSample]], cases: Sequence[str], about: dict[str, Any]) -> Samples:
         """Put the samples of pairs into arrays; a case that a pair does not have becomes NaN."""
+        faults = {
+            case: [number for number, pair in enumerate(pairs) if case in pair and pair[case].fault] for case in cases
+        }
         calls = [next((pair[case].plan.calls for pair in pairs if case in pair), 0) for case in cases]
         return cls(
             cases=tuple(cases),
@@ -158,7 +174,7 @@ class Samples:
                 [[pair[case].launch_seconds if case in pair else None for case in cases] for pair in pairs]
             ),
             calls=np.array(calls, dtype=np.int32),
-            about=about,
+            about={**about, "faults": {case: numbers for case, numbers in faults.items() if numbers}},
         )
 
 

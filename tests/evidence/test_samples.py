@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,6 +65,19 @@ def test_a_recording_that_does_not_tell_preparations_apart_has_one(
 
     found = Samples.load(tmp_path / "old.npz").seconds
     np.testing.assert_allclose(found, samples.seconds[:, :, :, :1], rtol=2e-7)
+
+
+def test_a_pair_with_a_fault_is_kept_but_not_used(tmp_path: Path) -> None:
+    case = Case(suite="Add", values=("16", "flopwatch"))
+    plan = Plan(method=Method.GRAPH, calls=4, input_sets=2)
+    pair = PairSample(case=case, plan=plan, seconds=((((1.0, 1.0),),), (((1.1, 1.1),),)))
+    pairs = [{case.id: pair}, {case.id: replace(pair, fault="a throttled GPU")}, {case.id: pair}]
+    Samples.collect(pairs, [case.id], {}).save(tmp_path / "x.npz")
+    found = Samples.load(tmp_path / "x.npz")
+
+    assert np.isfinite(found.seconds).all()
+    assert np.isfinite(found.log_ratios()).tolist() == [[True, False, True]]
+    assert np.isfinite(found.only(np.array([1, 2])).log_ratios()).tolist() == [[False, True]]
 
 
 def test_some_pairs_can_be_kept(samples: Samples) -> None:

@@ -303,7 +303,7 @@ def test_a_budget_says_what_it_buys() -> None:
     assert design.pairs == 14
     assert re.sub(r"of 0\.6\d %", "of 0.6x %", promise) == (
         "14 pairs of 60 cases, 189 s of 200 s, find a slowdown of 0.6x % with 95 % probability, at the usual error of a"
-        " pair, 0.1 %; flagged and open cases get further pairs"
+        " pair, 0.09 %; flagged and open cases get further pairs"
     )
 
 

@@ -169,7 +169,8 @@ class CountingGpu(Gpu):
 
 def test_a_cycle_has_slot_0_before_and_after_slot_1() -> None:
     found = sample(sides(gpu=CountingGpu()))
-    visits = [range(2 * SAMPLES * visit + 1, 2 * SAMPLES * (visit + 1) + 1) for visit in range(4)]
+    ends = [SAMPLES + 2 * SAMPLES * visit for visit in range(4)]
+    visits = [range(1, SAMPLES + 1), *(range(end + 1, end + 2 * SAMPLES + 1) for end in ends)]
 
     assert [seconds - 1e6 for seconds in found.seconds[0][0][0]] == [*visits[1][SAMPLES:], *visits[3][:SAMPLES]]
     assert [seconds - 1e6 for seconds in found.seconds[1][0][0]] == [*visits[2]]

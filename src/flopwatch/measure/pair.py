@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 PREPARATIONS = 3
 #: ABBA cycles after each preparation: as many as bring the error of their median to `CYCLE_ERROR` of a pair, within
-#: these bounds. At the scatter of most kernels, 0.2 % a cycle, that is three; where the placement errs by 0.1 to 0.2 %
-#: a preparation, more would be wasted.
+#: these bounds. At the scatter of most kernels, 0.13 % a cycle, that is two; where the placement of results errs by
+#: 0.1 to 0.2 % a preparation, more would be wasted.
 CYCLES = (2, 10)
 CYCLE_ERROR = 0.001
 #: A turn. Two turns that follow each other in one slot, as the inner ones of ABBA do, are taken in one visit: a visit
@@ -44,6 +44,7 @@ DRIFT = 0.01
 #: For the cost of a launch to the host, which the time of a graph leaves out.
 LAUNCH_CYCLES = 3
 LAUNCHES = 4
+_LAUNCH_TURNS = ((0, LAUNCHES), (1, 2 * LAUNCHES), (0, LAUNCHES))
 _ABBA = (0, 1, 1, 0)
 #: Of the median over the mean, for a normal distribution: sqrt(pi / 2).
 _MEDIAN_ERROR = 1.2533
@@ -152,8 +153,8 @@ def sample_pair(
     turns: tuple[list[Cycles], list[Cycles]] = ([], [])
     readings: list[tuple[list[int], list[int]]] = [([], []), ([], [])]
 
-    def visit(slot: int) -> tuple[float, ...]:
-        seconds = slots[slot].visit(case, 2 * SAMPLES)
+    def visit(slot: int, samples: int = 2 * SAMPLES) -> tuple[float, ...]:
+        seconds = slots[slot].visit(case, samples)
         if meter:
             readings[slot][0].append(meter.clock())
             readings[slot][1].append(meter.reason_bits())
@@ -180,7 +181,7 @@ def sample_pair(
     )
 
 
-def _take_turns(visit: Callable[[int], tuple[float, ...]], *, settle_s: float) -> tuple[Cycles, Cycles]:
+def _take_turns(visit: Callable[..., tuple[float, ...]], *, settle_s: float) -> tuple[Cycles, Cycles]:
     """Take turns in ABBA order until the cycles agree; a visit is two turns long.
 
     The first visit to either slot after it was prepared is thrown away, but for the turn before the first cycle: the
@@ -188,7 +189,7 @@ def _take_turns(visit: Callable[[int], tuple[float, ...]], *, settle_s: float) -
     """
     zero: list[tuple[float, ...]] = []
     one: list[tuple[float, ...]] = []
-    visit(1)
+    visit(1, SAMPLES)
     before = visit(0)[SAMPLES:]
     until = time.monotonic() + settle_s
     while len(zero) < CYCLES[1]:
@@ -213,9 +214,9 @@ def _error(zero: Sequence[tuple[float, ...]], one: Sequence[tuple[float, ...]]) 
 def _sample_launches(slots: Slots, case: Case) -> Turns:
     zero, one = [], []
     for _ in range(LAUNCH_CYCLES):
-        first, *between, last = (slots[slot].launch(case, LAUNCHES) for slot in _ABBA)
+        first, between, last = (slots[slot].launch(case, calls) for slot, calls in _LAUNCH_TURNS)
         zero.append(first + last)
-        one.append(between[0] + between[1])
+        one.append(between)
     return (tuple(zero),), (tuple(one),)
 
 

@@ -37,8 +37,8 @@ RESOLUTION_STEPS = 500
 COLD_L2_FACTOR = 2
 MAX_INPUT_SETS = 256
 #: Input sets beyond what keeps the cache cold, because each lies elsewhere in memory: 16x14336x4096 over two sets came
-#: out 1.1 % apart from pair to pair, most other cases 0.1 % (H200, 2026-11-21). As many as fit a sample twice as long
-#: and an eighth of the free memory.
+#: out 1.1 % apart from pair to pair, most other cases 0.1 % (H200, 2026-11-21). As many as a sample has calls, and as
+#: fit an eighth of the free memory.
 SPREAD_INPUT_SETS = 16
 MAX_CALLS = 1024
 #: A preparation sets up to so many pages of 2 MiB aside before anything else, at random: memory that is given back and
@@ -144,7 +144,7 @@ class PreparedCase:
             return
         cold = max(math.ceil(self._cold_bytes / max(set_bytes, 1)), 2)
         length = max(SAMPLE_SECONDS, RESOLUTION_STEPS * event_resolution_s())
-        spread = min(int(2 * length / seconds), torch.cuda.mem_get_info()[0] // 8 // max(set_bytes, 1))
+        spread = min(math.ceil(length / seconds), torch.cuda.mem_get_info()[0] // 8 // max(set_bytes, 1))
         sets = min(max(cold, min(spread, SPREAD_INPUT_SETS)), MAX_INPUT_SETS)
         for _ in range(2):  # the first estimate counts the start of the graph, 1 to 2 us, as the kernel's
             rounds = math.ceil(length / (seconds * sets))

@@ -50,9 +50,8 @@ class Prior:
         return CLIP * self.deviation
 
 
-#: Deviations of one pair on an H200 were 0.03 to 0.4 %, in the middle 0.08 % (docs/decisions/0001); re-derived by
-#: `nox -s ledger`.
-PRIOR = Prior(degrees=8.0, deviation=0.001)
+#: Fitted to pairs of 66 cases on an H200; re-derived by `nox -s ledger`.
+PRIOR = Prior(degrees=4.0, deviation=0.0009)
 
 
 def fit_prior(table: FloatArray, *, rounds: int = 10) -> Prior:
