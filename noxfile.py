@@ -115,13 +115,21 @@ def power(session: nox.Session) -> None:
     _python(session, "-m", "evidence", "power", *_arguments(session))
 
 
+@nox.session(requires=["environment"], venv_backend="none", default=False)
+def changepoints(session: nox.Session) -> None:
+    """Find labelled steps, beside asv and, after `-- --otava PYTHON`, Apache Otava."""
+    _python(session, "-m", "evidence.changepoints", *_arguments(session))
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, formatting and the workflows."""
+    """Check style, formatting, the scripts of the shell, and the workflows."""
     _install(session, *_groups("lint"))
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
+    session.run("shellcheck", ".ci/run", *sorted(str(path) for path in Path("runner").glob("*.sh")))
     session.run("zizmor", "--offline", "--persona", "pedantic", ".github")
+    session.run("actionlint")  # which has shellcheck look at what the workflows run
     workflows = sorted(str(path) for path in Path(".github/workflows").iterdir())
     session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
     session.run("check-jsonschema", "--builtin-schema", "vendor.dependabot", ".github/dependabot.yml")

@@ -137,7 +137,7 @@ def _ledger(ledger: Ledger) -> str:
     )
     prior, halves, used = ledger.prior, ledger.halves, ledger.design.prior
     return (
-        f"{_table(heads, rows, left=0)}\n\n"
+        f"{table(heads, rows, left=0)}\n\n"
         f"Each run decides {len(ledger.cases)} cases. It draws from {ledger.origin.pairs} recorded pairs, which is also"
         " how much independent\nevidence there is: errors that befall fewer than"
         f" {percent(unseen_share(ledger.origin.pairs))} of pairs may be missing from it. The bound of 0.1 %\n"
@@ -154,7 +154,7 @@ def _levels(ledger: Ledger) -> str:
         share = percent(first.flagged / first.runs)
         rows.append((first.scheme, f"{first.runs}", share, f"{percent(low)} to {percent(high)}"))
     heads = ("pairs drawn", "runs", "flagged by stage 1", "95 % interval")
-    return f"{_table(heads, rows, left=1)}\n\n![Smallest p-value of stage 1 in clean runs](images/evidence-levels.svg)"
+    return f"{table(heads, rows, left=1)}\n\n![Smallest p-value of stage 1 in clean runs](images/evidence-levels.svg)"
 
 
 def _noise(ledger: Ledger) -> str:
@@ -193,7 +193,7 @@ def _power(power: Power) -> str:
         f"Share of runs in which the planted slowdown was called slower, mean of the class (its worst case);\n"
         f"{power.detections[0].runs} runs of each case and slowdown, {power.audited} of them decided by `decide`"
         " itself as well, with the same answer.\n\n"
-        f"{_table(heads, rows, left=1)}\n\n{claims}\n\n![Detection](images/evidence-power.svg)"
+        f"{table(heads, rows, left=1)}\n\n{claims}\n\n![Detection](images/evidence-power.svg)"
     )
 
 
@@ -237,7 +237,7 @@ def _spins(power: Power) -> str:
     origin = power.spin_origin
     return (
         f"{origin.pairs} pairs, {origin.date}, `evidence/h200/{origin.file}`, `{origin.command}`:\n\n"
-        f"{_table(heads, rows, left=1)}"
+        f"{table(heads, rows, left=1)}"
     )
 
 
@@ -260,7 +260,7 @@ def _cases(ledger: Ledger, power: Power) -> str:
         )
     heads = ["case", "a call", "deviation of a pair", "largest", "MDE", "unsure"]
     heads += [f"{percent(each.slowdown)} at {percent(each.margin)}" for each in power.detections]
-    return _table(heads, rows, left=1)
+    return table(heads, rows, left=1)
 
 
 def _rivals(findings: Findings) -> str:
@@ -299,7 +299,7 @@ def _rivals(findings: Findings) -> str:
     heads = ["rule", "base and head", "runs with a false red", "false reds a run"]
     heads += [f"{percent(slowdown)} found" for slowdown in rivals.slowdowns]
     return (
-        f"{_table(heads, rows, left=2)}\n\n{rivals.results[0].runs} runs of each rule, with the samples of"
+        f"{table(heads, rows, left=2)}\n\n{rivals.results[0].runs} runs of each rule, with the samples of"
         f" {rivals.pairs} pairs a run; found: the share of all cases, each slowed in its turn."
     )
 
@@ -308,7 +308,7 @@ def _detection(power: Power, margin: float, slowdown: float) -> Detection:
     return next(each for each in power.detections if (each.margin, each.slowdown) == (margin, slowdown))
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> str:
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> str:
     """Write a Markdown table, its first `left` columns aligned to the left."""
     rule = "|".join(":--" if index < left else "--:" for index in range(len(heads)))
     lines = [f"| {' | '.join(heads)} |", f"|{rule}|"]
