@@ -133,7 +133,7 @@ limit_percent = nan
         load_config(root)
     assert caught.value.what.endswith("has 12 problems")
     known = (
-        "benchmarks, device, launch_margin_percent, main, margin_percent, margins, max_diff_eps, packages,"
+        "anchor, benchmarks, device, launch_margin_percent, main, margin_percent, margins, max_diff_eps, packages,"
         " same_within_percent, source"
     )
     names = "names are like Matmul[4096,float16,flopwatch], and * stands for any text, as in Matmul*"

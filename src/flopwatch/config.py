@@ -7,8 +7,6 @@ import tomllib
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-import msgspec
-
 from flopwatch.errors import ConfigError
 from flopwatch.pattern import matches, pattern_problem, specificity
 from flopwatch.waivers import Waiver, waiver_problems
@@ -26,6 +24,7 @@ class Config:
         source: the folder, relative to the repository root, from which `packages` are imported.
         benchmarks: the folder of the suites.
         main: the branch that a change is compared with.
+        anchor: the commit whose time is the unit of the ratios that are recorded; "" records none.
         device: the GPU for which the static facts are compiled where none is named on the command line.
         margin_percent: a slowdown is reported as SLOWER only when it is proved larger than this.
         margins: margins of the cases that a pattern names, in percent; see `margin_of`.
@@ -40,6 +39,7 @@ class Config:
     source: str = "src"
     benchmarks: str = "benchmarks"
     main: str = "main"
+    anchor: str = ""
     device: str = "h200"
     margin_percent: float = 0.5
     margins: dict[str, float] = field(default_factory=dict)
@@ -86,10 +86,14 @@ def load_config(root: Path) -> Config:
             why="; ".join(problems),
             todo="see docs/configuration.md for every key",
         )
+    import msgspec  # noqa: PLC0415 - reports of untrusted results are made without it
+
     return msgspec.convert(table, Config)
 
 
 def _problems(table: dict[str, Any]) -> list[str]:
+    import msgspec  # noqa: PLC0415 - as above
+
     known = {field.name for field in fields(Config)}
     problems = [f"{key}: no such key (known: {', '.join(sorted(known))})" for key in table if key not in known]
     for key, value in table.items():

@@ -10,8 +10,6 @@ import enum
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import msgspec
-
 SCHEMA_VERSION = 1
 
 T = TypeVar("T")
@@ -23,6 +21,8 @@ def to_json(record: object, *, indent: int = 0) -> bytes:
     >>> to_json(Case(suite="Add", values=("16",)))
     b'{"suite":"Add","values":["16"]}'
     """
+    import msgspec  # noqa: PLC0415 - reports of untrusted results are made without it
+
     data = msgspec.json.encode(record)
     return msgspec.json.format(data, indent=indent) if indent else data
 
@@ -33,6 +33,8 @@ def from_json(data: bytes | str, record_type: type[T]) -> T:
     Raises:
         msgspec.ValidationError: with the path of the offending key.
     """
+    import msgspec  # noqa: PLC0415 - as above
+
     return msgspec.json.decode(data, type=record_type)
 
 
@@ -166,3 +168,34 @@ class Mark(enum.Enum):
     SAME = "same"
     UNSURE = "unsure"
     BROKEN = "broken"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeriesResult:
+    """What a run says about one series. Effects are log(head / base), positive is slower; None is not known.
+
+    Attributes:
+        mark: SLOWER, FASTER, SAME or UNSURE.
+        estimate: the effect; from stage 2's fresh pairs alone where there are some, which chance did not select.
+        lower: of its 99 % interval; None where there are too few pairs for one.
+        upper: likewise.
+        pairs: valid ones behind the estimate.
+        deviation: standard deviation of one pair about the estimate.
+        detectable: the slowdown that a run like this finds with 95 % probability; None for the suite's median.
+        inside_margin: proved slower, though not by more than the margin.
+        p_slower: adjusted p-value of stage 1.
+        p_faster: likewise.
+        confirm_p: adjusted p-value of stage 2, in the direction that was flagged; None where none was.
+    """
+
+    mark: Mark
+    estimate: float | None
+    lower: float | None
+    upper: float | None
+    pairs: int
+    deviation: float | None
+    detectable: float | None
+    inside_margin: bool
+    p_slower: float
+    p_faster: float
+    confirm_p: float | None

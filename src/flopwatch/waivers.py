@@ -12,8 +12,6 @@ from dataclasses import dataclass, fields
 from datetime import date
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-import msgspec
-
 from flopwatch.errors import ExitCode
 from flopwatch.model import Mark
 from flopwatch.pattern import matches, pattern_problem, specificity
@@ -129,6 +127,8 @@ def waiver_problems(table: dict[str, Any]) -> dict[str, str]:
 
 
 def _value_problem(key: str, value: object, kind: type[Any]) -> str:
+    import msgspec  # noqa: PLC0415 - reports of untrusted results are made without it
+
     try:
         known: object = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

@@ -66,7 +66,7 @@ def test_a_setting_that_is_no_table_is_told_so(capsys: pytest.CaptureFixture[str
 def test_a_bug_is_not_reported_as_a_regression(
     capsys: pytest.CaptureFixture[str], toy: ToyRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flopwatch.gate.run_gate", lambda *_arguments, **_options: 1 / 0)
+    monkeypatch.setattr("flopwatch.gate.run.run_gate", lambda *_arguments, **_options: 1 / 0)
     assert main(["gate", "-C", str(toy.root)]) == ExitCode.UNDECIDED
     assert "internal error: ZeroDivisionError" in capsys.readouterr().err
 
@@ -77,7 +77,7 @@ def test_a_full_disk_is_told_so(
     def full(*_arguments: object, **_options: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("flopwatch.gate.run_gate", full)
+    monkeypatch.setattr("flopwatch.gate.run.run_gate", full)
     assert main(["gate", "-C", str(toy.root)]) == ExitCode.USAGE
     assert capsys.readouterr().err.endswith("flopwatch: No space left on device\n")
 

@@ -12,7 +12,8 @@ from tests.cli.test_json_option import files_of_at_most
 from flopwatch.cli import build_parser, main
 from flopwatch.cli.gate import LOG_COLUMNS, read_pins
 from flopwatch.errors import ExitCode, UsageError
-from flopwatch.gate import CaseVerdict, GateOptions, GateResult
+from flopwatch.gate import CaseVerdict, GateResult
+from flopwatch.gate.run import GateOptions
 from flopwatch.model import Case, Choice, Failure, Mark, from_json, to_json
 from flopwatch.stats import Design
 from flopwatch.verdict import Side
@@ -58,14 +59,14 @@ class Gate:
 
 def gate(monkeypatch: pytest.MonkeyPatch, result: GateResult = RESULT) -> Gate:
     stand_in = Gate(result)
-    monkeypatch.setattr("flopwatch.gate.run_gate", stand_in)
+    monkeypatch.setattr("flopwatch.gate.run.run_gate", stand_in)
     return stand_in
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
     capsys: pytest.CaptureFixture[str], toy: ToyRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flopwatch.gate.run_gate", lambda *_arguments, **_options: pytest.fail("it was measured"))
+    monkeypatch.setattr("flopwatch.gate.run.run_gate", lambda *_arguments, **_options: pytest.fail("it was measured"))
     assert main(["gate", "-C", str(toy.root), "--json", "/nonexistent/gate.json"]) == ExitCode.USAGE
     assert capsys.readouterr().err == (
         "flopwatch: /nonexistent/gate.json cannot be written\n"

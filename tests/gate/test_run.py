@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flopwatch.errors import FlopwatchError, SuiteError, UndecidedError
-from flopwatch.gate import GateOptions, GateResult, run_gate
+from flopwatch.gate import GateResult
+from flopwatch.gate.run import GateOptions, run_gate
 from flopwatch.model import Mark, from_json, to_json
 from flopwatch.static.comparison import Severity
 

@@ -90,7 +90,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     from flopwatch import git  # noqa: PLC0415 - as above
     from flopwatch.cli.progress import Progress  # noqa: PLC0415 - as above
-    from flopwatch.gate import GateOptions, run_gate  # noqa: PLC0415 - as above
+    from flopwatch.gate.run import GateOptions, run_gate  # noqa: PLC0415 - as above
     from flopwatch.report.terminal import print_gate  # noqa: PLC0415 - as above
 
     root = git.repository_root(arguments.repository)

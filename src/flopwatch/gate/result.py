@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from flopwatch.config import Config
 from flopwatch.errors import ExitCode
 from flopwatch.measure.machine import Machine
-from flopwatch.model import SCHEMA_VERSION, Case, KernelFacts, Mark
+from flopwatch.model import SCHEMA_VERSION, Case, KernelFacts, Mark, SeriesResult
 from flopwatch.static.comparison import FactChange, Severity
-from flopwatch.stats import SeriesResult
 from flopwatch.verdict import Side, exit_code
 from flopwatch.waivers import WaiverUse, waived_cases, waivers_exit_code
 

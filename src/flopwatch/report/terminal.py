@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from flopwatch.errors import ExitCode
 from flopwatch.gate.times import LAUNCH_CONFIRM_ALPHA
-from flopwatch.model import Mark
 from flopwatch.report.compiled import print_compiled
 from flopwatch.report.explained import explanations
 from flopwatch.report.foreign import safe
 from flopwatch.report.headline import headline, slower_in_time, slower_to_launch
+from flopwatch.report.notes import provenance, quiet_notes
 from flopwatch.report.numbers import print_numbers
 from flopwatch.report.times import print_times
-from flopwatch.report.wording import count, grouped, several
+from flopwatch.report.wording import count
 from flopwatch.stats import Design
-from flopwatch.units import format_seconds
 from flopwatch.waivers import WaiverState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import Console
 
     from flopwatch.gate import GateResult
@@ -53,7 +49,7 @@ def print_gate(result: GateResult, console: Console, *, everything: bool = False
         console.print(
             "  do:  flopwatch doctor tells when the machine is fit again; then run the gate again", soft_wrap=True
         )
-    for line in provenance(result):
+    for line in provenance(result, f"a false alarm in at most 1 of {RUNS_PER_FALSE_ALARM} runs: {EVIDENCE}"):
         console.print(safe(line, "dim"), soft_wrap=True)
     if result.gpu is not None:
         print_times(result, console, everything=everything)
@@ -68,34 +64,6 @@ def print_gate(result: GateResult, console: Console, *, everything: bool = False
         console.print(
             "Not measured: time and memory, and numbers at full size. That needs a GPU; this machine has none.",
             soft_wrap=True,
-        )
-
-
-def provenance(result: GateResult) -> Iterator[str]:
-    """Yield what was compared with what, on which machine, for how long, and how far it is to be believed."""
-    head = result.head if result.head == "working tree" else result.head[:12]
-    parts = [f"{result.base[:12]} -> {head}", result.gpu or "no GPU"]
-    known = result.versions
-    if result.machine is not None:
-        known = result.machine.versions
-        if result.machine.gpu is not None and result.machine.gpu.driver:
-            parts[1] += f", driver {result.machine.gpu.driver}"
-    parts.append(", ".join(f"{name} {version}" for name, version in known.items()))
-    if not result.pairs:
-        parts.append(format_seconds(result.seconds))
-    yield "; ".join(parts)
-    if result.pairs:
-        stages = Counter(pair.stage for pair in result.pairs)
-        told = f" ({', '.join(f'{number} to {stage}' for stage, number in stages.items())})" if len(stages) > 1 else ""
-        measured = format_seconds(sum(pair.seconds for pair in result.pairs))
-        promise = (
-            ""
-            if result.unfit or result.interrupted
-            else (f"; a false alarm in at most 1 of {RUNS_PER_FALSE_ALARM} runs: {EVIDENCE}")
-        )
-        yield (
-            f"{count(len(result.pairs), 'pair')} of processes{told}, {measured} of measuring,"
-            f" {format_seconds(result.seconds)} in all{promise}"
         )
 
 
@@ -117,14 +85,8 @@ def _print_explanations(result: GateResult, console: Console, *, everything: boo
 
 
 def _print_notes(result: GateResult, console: Console, *, everything: bool) -> None:
-    """Print what is worth knowing and accuses nobody, once for all the cases that it is about."""
-    # The reasons of the others are told where they are explained.
-    quiet = [verdict for verdict in result.verdicts if verdict.mark in (None, Mark.SAME, Mark.FASTER)]
-    about = [(verdict.reason, verdict.case.id) for verdict in quiet if verdict.reason]
-    explained = [verdict.case for verdict in (*slower_in_time(result), *slower_to_launch(result))]
-    told = [verdict for verdict in result.verdicts if verdict.case not in explained]
-    about += [(note, verdict.case.id) for verdict in told for note in verdict.notes]
-    notes = [f"{several(cases)}: {text}" for text, cases in grouped(about)] + list(result.notes)
+    """Print what is worth knowing and accuses nobody."""
+    notes = quiet_notes(result)
     room = len(notes) if everything else MAX_NOTES
     for note in notes[:room]:
         console.print(safe(f"note: {note}"), soft_wrap=True)

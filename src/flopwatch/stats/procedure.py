@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from flopwatch.model import Mark
+from flopwatch.model import Mark, SeriesResult
 from flopwatch.stats.design import SETTLE_ROUNDS, Design
 from flopwatch.stats.interval import deviation_of, interval, single_p
 from flopwatch.stats.power import detectable
@@ -36,37 +36,6 @@ Rows: TypeAlias = NDArray[np.intp]
 
 #: Each bound of the displayed interval; 99 % between the two.
 BOUND_ALPHA = 0.005
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SeriesResult:
-    """What a run says about one series. Effects are log(head / base), positive is slower; None is not known.
-
-    Attributes:
-        mark: SLOWER, FASTER, SAME or UNSURE.
-        estimate: the effect; from stage 2's fresh pairs alone where there are some, which chance did not select.
-        lower: of its 99 % interval; None where there are too few pairs for one.
-        upper: likewise.
-        pairs: valid ones behind the estimate.
-        deviation: standard deviation of one pair about the estimate.
-        detectable: the slowdown that a run like this finds with 95 % probability; None for the suite's median.
-        inside_margin: proved slower, though not by more than the margin.
-        p_slower: adjusted p-value of stage 1.
-        p_faster: likewise.
-        confirm_p: adjusted p-value of stage 2, in the direction that was flagged; None where none was.
-    """
-
-    mark: Mark
-    estimate: float | None
-    lower: float | None
-    upper: float | None
-    pairs: int
-    deviation: float | None
-    detectable: float | None
-    inside_margin: bool
-    p_slower: float
-    p_faster: float
-    confirm_p: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

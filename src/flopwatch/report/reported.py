@@ -1,0 +1,150 @@
+"""A result as a report has it: believed or refused, and about the commit that whoever asks for the report names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from flopwatch.errors import ExitCode, UndecidedError
+from flopwatch.gate import GateResult
+from flopwatch.model import Mark
+from flopwatch.report.agreement import contradictions
+from flopwatch.report.headline import headline, reproduce, slower_in_time, slower_to_launch
+from flopwatch.report.policy import violations
+from flopwatch.report.untrusted import load_result
+from flopwatch.report.wording import count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from flopwatch.config import Config
+    from flopwatch.gate import CaseVerdict
+
+#: What is wrong with a result is named so often; a forged one has no end of it.
+MAX_PROBLEMS = 5
+_WORKING_TREE = "working tree"
+#: The worst first: a regression is certain, and what was refused may hide one.
+_ORDER = (ExitCode.REGRESSED, ExitCode.UNDECIDED, ExitCode.UNFIT, ExitCode.USAGE, ExitCode.OK)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """What a result is about, known from elsewhere than the result.
+
+    Attributes:
+        pull_request: its number; None where there is none.
+        sha: the commit that was to be measured; "" where nobody says.
+    """
+
+    pull_request: int | None = None
+    sha: str = ""
+
+    @property
+    def text(self) -> str:
+        """A line for a person; "" where nothing is known.
+
+        >>> Origin(pull_request=7, sha="0123456789abcdef").text
+        'pull request 7 at 0123456789ab'
+        """
+        who = f"pull request {self.pull_request}" if self.pull_request is not None else ""
+        return f"{who or 'commit'} at {self.sha[:12]}" if self.sha else who
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reported:
+    """One file.
+
+    Attributes:
+        result: what it says; None where it is refused.
+        refusal: why; "" where it is believed.
+        origin: what it is about.
+    """
+
+    result: GateResult | None
+    refusal: str = ""
+    origin: Origin = Origin()
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """That of the gate; what is refused decides nothing."""
+        return ExitCode.UNDECIDED if self.result is None else ExitCode(self.result.exit_code)
+
+    @property
+    def sentence(self) -> str:
+        """The verdict."""
+        return (
+            "Refused: the result cannot be believed, and nothing is decided."
+            if self.result is None
+            else headline(self.result)
+        )
+
+    @property
+    def next_command(self) -> str:
+        """What to type next: the line that repeats the worst case, or the whole run."""
+        if self.result is None:
+            return "flopwatch gate --json gate.json"
+        if self.exit_code is ExitCode.UNFIT:
+            return "flopwatch doctor"
+        if self.exit_code is ExitCode.USAGE:
+            return "flopwatch waive"
+        worst = next(_needy(self.result), None)
+        if worst is not None:
+            return reproduce(self.result, worst)
+        head = "" if self.result.head == _WORKING_TREE else f" {self.result.head[:12]}"
+        return f"flopwatch gate {self.result.base[:12]}{head}"
+
+
+def report_on(
+    path: Path,
+    *,
+    origin: Origin,
+    policy: Config | None = None,
+    recompute: Callable[[GateResult], Iterable[str]] | None = None,
+) -> Reported:
+    """Read a file and find out whether it is to be believed.
+
+    Args:
+        path: of the file.
+        origin: what it must be about.
+        policy: whose margins and waivers must be its; None believes its own.
+        recompute: yields where the decision comes out otherwise; None believes it, where nothing contradicts it.
+    """
+    try:
+        result = load_result(path)
+    except UndecidedError as error:
+        return Reported(result=None, refusal=error.why, origin=origin)
+    problems = [*contradictions(result)]
+    if origin.sha and result.head not in (origin.sha, _WORKING_TREE):
+        problems.insert(0, "it is about another commit")
+    if policy is not None:
+        problems += violations(result, policy)
+    if recompute is not None and not problems:
+        problems += recompute(result)
+    if problems:
+        more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
+        return Reported(result=None, refusal=f"{'; '.join(problems[:MAX_PROBLEMS])}{more}", origin=origin)
+    return Reported(result=replace(result, head=origin.sha) if origin.sha else result, origin=origin)
+
+
+def worst_first(reports: Iterable[Reported]) -> list[Reported]:
+    """Order reports by what they mean for the change; refused ones before others that decide nothing."""
+    return sorted(reports, key=lambda report: (_ORDER.index(report.exit_code), report.result is not None))
+
+
+def accused(result: GateResult) -> list[CaseVerdict]:
+    """Return the cases that fail the run, the worst first."""
+    broken = [verdict for verdict in result.verdicts if verdict.mark is Mark.BROKEN]
+    return [*broken, *slower_in_time(result), *slower_to_launch(result)]
+
+
+def overall(reports: Sequence[Reported]) -> str:
+    """Say the verdict over all files in one sentence: the worst, and how many others there are."""
+    more = len(reports) - 1
+    return reports[0].sentence + (f" Of {count(len(reports), 'result')}, this is the worst." if more else "")
+
+
+def _needy(result: GateResult) -> Iterator[CaseVerdict]:
+    yield from accused(result)
+    if not result.interrupted:
+        yield from (verdict for verdict in result.verdicts if verdict.mark is Mark.UNSURE)

@@ -1,0 +1,381 @@
+"""Results that somebody else's code may have written: a closed schema, read with the standard library alone.
+
+A pull request's kernels run in the process that is measured, so that what it leaves behind is theirs to forge. Nothing
+here believes a length, a name or a number: what is not of the form of `docs/json.md`, key by key, is refused, and what
+is, is bounded. The schema is that of the records, by their annotations, so that it cannot fall behind them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+import functools
+import json
+import math
+import re
+import types
+import typing
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from flopwatch.errors import UndecidedError
+from flopwatch.gate import CaseVerdict, GateResult, PairLog, Uncovered
+from flopwatch.measure.machine import Gpu, Machine
+from flopwatch.model import SCHEMA_VERSION, Case, Choice, Failure, KernelFacts, Numbers
+from flopwatch.static.comparison import FactChange
+from flopwatch.verdict import Side
+from flopwatch.waivers import Waiver, WaiverUse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+#: Of a file. 66 cases in 31 pairs, with 400 configurations a side, are 1 MiB.
+MAX_BYTES = 4 << 20
+#: Of objects in each other; the records need 7.
+MAX_DEPTH = 16
+MAX_ENTRIES = 5000
+MAX_CHARACTERS = 4000
+#: Compilers say more.
+MAX_MESSAGE = 20_000
+#: Digits of an integer; a byte count of 64 bits has 19.
+MAX_DIGITS = 19
+#: Of one kernel with one kind of arguments: each is held against each other where a cause is looked for.
+MAX_CONFIGURATIONS = 256
+#: Facts of a side.
+MAX_FACTS = 2000
+#: A log ratio beyond this, a factor of 485 million, is no measurement.
+MAX_LOG_RATIO = 20.0
+
+#: Strings in JSON text, and what opens and closes outside of them.
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKET = re.compile(rb"[\[\]{}]")
+
+_WORD = "[A-Za-z0-9_.+-]{1,80}"
+_VALUE = "[A-Za-z0-9_.=+-]{1,80}"
+_VALUES = 16
+_CASE = rf"[A-Za-z_][A-Za-z0-9_]{{0,79}}\[{_VALUE}(?:,{_VALUE}){{0,{_VALUES - 1}}}\]"
+_HASH = "[0-9a-f]{7,64}"
+_PRODUCT = "[A-Za-z0-9][A-Za-z0-9 ._()+-]{0,119}"
+_IDENTIFIER = r"[A-Za-z0-9_:+/.=-]{0,128}"
+#: What strings that are names must match; all others are text, of which only the length is bounded.
+_NAMES: dict[tuple[type, str], str] = {
+    (GateResult, "base"): _HASH,
+    (GateResult, "head"): f"{_HASH}|working tree",
+    (GateResult, "gpu"): _PRODUCT,
+    (GateResult, "device"): _WORD,
+    (GateResult, "versions"): "[A-Za-z0-9_.+-]{0,80}",
+    (Case, "suite"): "[A-Za-z_][A-Za-z0-9_]{0,79}",
+    (Case, "values"): _VALUE,
+    (CaseVerdict, "method"): "graph|events|",
+    (PairLog, "stage"): "screen|confirm|confirm launch",
+    (Side, "bits"): _IDENTIFIER,
+    (Numbers, "dtype"): _WORD,
+    (Numbers, "bitwise"): _IDENTIFIER,
+    (Choice, "kernel"): _WORD,
+    (Failure, "kind"): _WORD,
+    (KernelFacts, "kernel"): _WORD,
+    (KernelFacts, "device"): _WORD,
+    (KernelFacts, "config"): r"[A-Za-z0-9_.,=:<>()\[\]' +*-]{0,1000}",
+    (KernelFacts, "variant"): r"[A-Za-z0-9_.,=:<>()\[\]' +*-]{0,1000}",
+    (KernelFacts, "occupancy_limit"): "[a-z ]{0,40}",
+    (KernelFacts, "code_fingerprint"): _IDENTIFIER,
+    (FactChange, "kernel"): _WORD,
+    (FactChange, "device"): _WORD,
+    (FactChange, "fact"): "[a-z ]{1,40}",
+    (Uncovered, "side"): "base|head",
+    (Waiver, "case"): r"[A-Za-z0-9_.=+,\[\]*?-]{1,200}",
+    (WaiverUse, "case_id"): f"{_CASE}|",
+    (Machine, "versions"): "[A-Za-z0-9_.+-]{0,80}",
+    (Machine, "cpu_model"): r"[A-Za-z0-9 ._()@/+-]{0,119}",
+    (Gpu, "name"): _PRODUCT,
+    (Gpu, "uuid"): _IDENTIFIER,
+    (Gpu, "pci_bus_id"): _IDENTIFIER,
+    (Gpu, "driver"): _WORD,
+    (Gpu, "cuda_driver"): _WORD,
+}
+#: Likewise the keys of objects.
+_KEYS: dict[tuple[type, str], str] = {
+    (GateResult, "versions"): "[a-z_]{1,40}",
+    (Machine, "versions"): "[a-z_]{1,40}",
+    (PairLog, "log_ratios"): _CASE,
+    (PairLog, "launch_log_ratios"): _CASE,
+    (PairLog, "faults"): _CASE,
+}
+_LOG_RATIO = (-MAX_LOG_RATIO, MAX_LOG_RATIO)
+_SECONDS = (0.0, 1e9)
+_PERCENT = (0.0, 1e6)
+_SHARE = (0.0, 1.0)
+#: The range of numbers that are computed with, by the name of their key; all others are finite, and shown.
+_RANGES: dict[str, tuple[float, float]] = {
+    "estimate": _LOG_RATIO,
+    "lower": _LOG_RATIO,
+    "upper": _LOG_RATIO,
+    "deviation": (0.0, MAX_LOG_RATIO),
+    "detectable": (0.0, MAX_LOG_RATIO),
+    "margin": (0.0, MAX_LOG_RATIO),
+    "log_ratio": _LOG_RATIO,
+    "log_ratios": _LOG_RATIO,
+    "launch_log_ratios": _LOG_RATIO,
+    "seconds": _SECONDS,
+    "launch_seconds": _SECONDS,
+    "same_within_percent": _PERCENT,
+    "limit_percent": _PERCENT,
+    "max_diff": (0.0, math.inf),
+    "max_diff_eps": (0.0, 1e12),
+    "p_slower": _SHARE,
+    "p_faster": _SHARE,
+    "confirm_p": _SHARE,
+    "occupancy": _SHARE,
+    "head_slot": (0, 1),
+    "pairs": (0, 100_000),
+}
+_LENGTHS = {"traceback": MAX_MESSAGE, "message": MAX_MESSAGE, "cause": MAX_MESSAGE}
+#: Of lists: whatever holds each case against each pair stays below two million steps.
+_COUNTS = {"facts": MAX_FACTS, "base_facts": MAX_FACTS, "values": _VALUES, "verdicts": 2000, "pairs": 1000}
+
+
+class _Refused(Exception):  # noqa: N818 - it never leaves this module
+    """Says which key is wrong, and how."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+
+
+def load_result(path: Path) -> GateResult:
+    """Read a file, no more of it than a result may have.
+
+    Raises:
+        UndecidedError: it cannot be read, or is refused.
+    """
+    try:
+        if not path.is_file():
+            raise refused("it is no regular file")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise refused(error.strerror or "it cannot be read") from None
+    return read_result(data)
+
+
+def read_result(data: bytes) -> GateResult:
+    """Read the result of a gate that anybody may have written.
+
+    Raises:
+        UndecidedError: it is not of the form that `flopwatch gate --json` writes; the cause names the key.
+
+    >>> read_result(b"{}")
+    Traceback (most recent call last):
+    ...
+    flopwatch.errors.UndecidedError: the result is refused
+      why: $: the key base is missing
+      do:  write it with this version of flopwatch gate --json, and hand it over unchanged
+    """
+    try:
+        value = _parse(data)
+        result = typing.cast("GateResult", _record(value, GateResult, "$"))
+        _check_whole(result)
+    except _Refused as error:
+        raise refused(str(error)) from None
+    return result
+
+
+def refused(why: str) -> UndecidedError:
+    """Return the error that says why a result is not believed."""
+    return UndecidedError(
+        "the result is refused",
+        why=why,
+        todo="write it with this version of flopwatch gate --json, and hand it over unchanged",
+    )
+
+
+def _parse(data: bytes) -> object:
+    if len(data) > MAX_BYTES:
+        raise _Refused("$", f"more than {MAX_BYTES >> 20} MiB")
+    _check_depth(data)
+    try:
+        return json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_int=_integer,
+            parse_float=_finite,
+            parse_constant=_constant,
+        )
+    except UnicodeDecodeError:
+        raise _Refused("$", "no UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise _Refused("$", f"no JSON: {error.msg} in line {error.lineno}") from None
+
+
+def _check_depth(data: bytes) -> None:
+    """Refuse deep nesting before the parser, which recurses, meets it."""
+    depth = 0
+    for bracket in _BRACKET.finditer(_STRING.sub(b"", data)):
+        depth += 1 if bracket[0] in b"[{" else -1
+        if depth > MAX_DEPTH:
+            raise _Refused("$", f"more than {MAX_DEPTH} levels deep")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _Refused("$", "an object has a key twice")
+    return found
+
+
+def _integer(text: str) -> int:
+    if len(text.lstrip("-")) > MAX_DIGITS:
+        raise _Refused("$", f"an integer of more than {MAX_DIGITS} digits")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise _Refused("$", "a number that is not finite")
+    return value
+
+
+def _constant(_text: str) -> NoReturn:
+    raise _Refused("$", "a number that is not finite")
+
+
+def _record(value: object, kind: type, path: str) -> object:
+    """Read a record, of which every key must be known, and every one that has no default be there."""
+    if not isinstance(value, dict):
+        raise _Refused(path, "no object")
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    if unknown := value.keys() - fields.keys():
+        raise _Refused(path, f"{len(unknown)} unknown keys" if len(unknown) > 1 else "an unknown key")
+    hints = _hints(kind)
+    found = {}
+    for name, field in fields.items():
+        if name in value:
+            found[name] = _value(value[name], hints[name], kind, name, f"{path}.{name}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise _Refused(path, f"the key {name} is missing")
+    derived = {name: found.pop(name) for name, field in fields.items() if not field.init and name in found}
+    made = kind(**found)
+    for name, said in derived.items():
+        if said != getattr(made, name):
+            raise _Refused(f"{path}.{name}", f"{said}, but the rest comes to {getattr(made, name)}")
+    return typing.cast("object", made)
+
+
+@functools.cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _value(value: object, hint: Any, owner: type, name: str, path: str) -> object:  # noqa: ANN401 - an annotation is any object
+    """Read a value of one annotation of a record."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and types.NoneType in arguments:
+            return None
+        (hint,) = (kind for kind in arguments if kind is not types.NoneType)
+        return _value(value, hint, owner, name, path)
+    if origin is tuple:
+        return _entries(value, arguments[0], owner, name, path)
+    if origin is dict:
+        return _mapping(value, arguments[1], owner, name, path)
+    if dataclasses.is_dataclass(hint):
+        return _record(value, typing.cast("type", hint), path)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        if not isinstance(value, str) or value not in {member.value for member in hint}:
+            raise _Refused(path, f"none of {', '.join(member.value for member in hint)}")
+        return hint(value)
+    return _READERS[hint](value, owner, name, path)
+
+
+def _entries(value: object, hint: Any, owner: type, name: str, path: str) -> tuple[object, ...]:  # noqa: ANN401 - likewise
+    if not isinstance(value, list):
+        raise _Refused(path, "no list")
+    if len(value) > _COUNTS.get(name, MAX_ENTRIES):
+        raise _Refused(path, f"more than {_COUNTS.get(name, MAX_ENTRIES)} entries")
+    return tuple(_value(entry, hint, owner, name, f"{path}[{index}]") for index, entry in enumerate(value))
+
+
+def _mapping(value: object, hint: Any, owner: type, name: str, path: str) -> dict[str, object]:  # noqa: ANN401 - likewise
+    if not isinstance(value, dict):
+        raise _Refused(path, "no object")
+    if len(value) > MAX_ENTRIES:
+        raise _Refused(path, f"more than {MAX_ENTRIES} keys")
+    keys = _KEYS.get((owner, name))
+    for key in value:
+        _check_text(key, keys, MAX_CHARACTERS, f"{path}, a key")
+    # A key may be anything: the path does not repeat it.
+    return {key: _value(entry, hint, owner, name, f"{path}, a value") for key, entry in value.items()}
+
+
+def _text(value: object, owner: type, name: str, path: str) -> str:
+    if not isinstance(value, str):
+        raise _Refused(path, "no string")
+    _check_text(value, _NAMES.get((owner, name)), _LENGTHS.get(name, MAX_CHARACTERS), path)
+    return value
+
+
+def _check_text(text: str, pattern: str | None, length: int, path: str) -> None:
+    if len(text) > length:
+        raise _Refused(path, f"more than {length} characters")
+    if pattern is not None and not re.fullmatch(pattern, text):
+        raise _Refused(path, "characters that such a name does not have")
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise _Refused(path, "half a character")
+
+
+def _number(value: object, _owner: type, name: str, path: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _Refused(path, "no number")
+    low, high = _RANGES.get(name, (-math.inf, math.inf))
+    if not low <= value <= high:
+        raise _Refused(path, f"not between {low:g} and {high:g}")
+    return float(value)
+
+
+def _whole(value: object, _owner: type, name: str, path: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _Refused(path, "no integer")
+    low, high = _RANGES.get(name, (0, math.inf))
+    if not low <= value <= high:
+        raise _Refused(path, f"not between {low:g} and {high:g}")
+    return value
+
+
+def _flag(value: object, _owner: type, _name: str, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise _Refused(path, "neither true nor false")
+    return value
+
+
+def _date(value: object, _owner: type, _name: str, path: str) -> dt.date:
+    if isinstance(value, str) and re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
+        try:
+            return dt.date.fromisoformat(value)
+        except ValueError:
+            pass
+    raise _Refused(path, "no date such as 2026-12-31")
+
+
+_READERS: dict[Any, Callable[[object, type, str, str], object]] = {
+    str: _text,
+    float: _number,
+    int: _whole,
+    bool: _flag,
+    dt.date: _date,
+}
+
+
+def _check_whole(result: GateResult) -> None:
+    """Refuse what no single key shows."""
+    if result.schema_version != SCHEMA_VERSION:
+        raise _Refused("$.schema_version", f"{result.schema_version}, and this version reads {SCHEMA_VERSION}")
+    if len({verdict.case for verdict in result.verdicts}) < len(result.verdicts):
+        raise _Refused("$.verdicts", "a case twice")
+    if any(not verdict.case.values for verdict in result.verdicts):
+        raise _Refused("$.verdicts", "a case without values")
+    for name, facts in (("facts", result.facts), ("base_facts", result.base_facts)):
+        alike = Counter((fact.kernel, fact.device, fact.variant) for fact in facts)
+        if alike and max(alike.values()) > MAX_CONFIGURATIONS:
+            raise _Refused(f"$.{name}", f"more than {MAX_CONFIGURATIONS} configurations of a kernel")

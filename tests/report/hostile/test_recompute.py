@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flopwatch.config import Config
+from flopwatch.model import Mark
+from flopwatch.report.agreement import contradictions
+from flopwatch.report.recompute import differences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flopwatch.gate import GateResult
+
+RUNS = (
+    ((0.0,) * 6, ()),
+    ((0.02,) * 6, ()),
+    ((0.004, 0.006, 0.0, 0.0, 0.0085), ()),
+    ((0.0, 0.0, 0.0), (0.0, 0.0, 0.2)),
+)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_what_the_gate_decided_comes_out_again(
+    run: tuple[tuple[float, ...], tuple[float, ...]], draw: Callable[..., GateResult]
+) -> None:
+    assert list(differences(draw(*run), Config())) == []
+
+
+def test_a_mark_that_only_the_decision_can_refute_is_found(honest: GateResult) -> None:
+    same = honest.verdicts[0]
+    assert same.time is not None
+    assert same.mark is Mark.SAME
+    lie = replace(same, mark=Mark.UNSURE, time=replace(same.time, mark=Mark.UNSURE))
+    result = replace(honest, verdicts=(lie, *honest.verdicts[1:]))
+    assert list(contradictions(result)) == []
+    assert list(differences(result, Config())) == [f"{same.case.id}: unsure, but its pairs decide same"]
+
+
+def test_an_interval_that_is_too_narrow_is_found(honest: GateResult) -> None:
+    same = honest.verdicts[0]
+    assert same.time is not None
+    narrow = replace(same, time=replace(same.time, lower=same.time.estimate, upper=same.time.estimate))
+    result = replace(honest, verdicts=(narrow, *honest.verdicts[1:]))
+    assert list(differences(result, Config())) == [f"{same.case.id}: its interval is not that of its pairs"]
+
+
+def test_pairs_that_were_left_out_are_missed(honest: GateResult) -> None:
+    (problem,) = differences(replace(honest, pairs=honest.pairs[:-1]), Config())
+    assert problem == "its pairs are not those of a gate"
+
+
+def test_a_run_that_judged_no_time_has_nothing_to_decide(honest: GateResult) -> None:
+    assert list(differences(replace(honest, interrupted=True), Config())) == []
