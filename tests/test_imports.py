@@ -22,15 +22,16 @@ LAYERS = (
     ("measure",),
     ("stats",),
     ("verdict",),
-    ("gate", "doctor", "compare"),
+    ("gate", "doctor", "compare", "bisect", "history"),
     ("report",),
-    ("asv", "cli", "__main__"),
+    ("asv", "record", "cli", "__main__"),
 )
 LAYER_OF = {f"flopwatch.{name}".rstrip("."): index for index, names in enumerate(LAYERS) for name in names}
 
 #: What must load fast, or where torch may be missing or broken: nothing that these load may load torch.
 LIGHT = (
     "__main__",
+    "bisect",
     "checkout",
     "cli",
     "compare",
@@ -39,6 +40,7 @@ LIGHT = (
     "errors",
     "gate",
     "git",
+    "history",
     "measure.client",
     "measure.fitness",
     "measure.machine",
@@ -52,6 +54,7 @@ LIGHT = (
     "overlay",
     "pattern",
     "pyproject",
+    "record",
     "report",
     "stats",
     "suite",

@@ -57,7 +57,7 @@ def measure(suites: Sequence[type[Suite]]) -> Cache:
                 values = gpu_metrics(gpu, case) if has_gpu else small_numbers.failures(suite, case)
                 if case.provider == suite.own_provider:
                     values |= static_metrics(static, case)
-                cache[case.id] = {metric: _finite(value) for metric, value in values.items()}
+                cache[case.id] = {metric: finite(value) for metric, value in values.items()}
     keep_failures(root, os.environ.get("ASV_COMMIT", "working-tree"), _failures(cache))
     return cache
 
@@ -123,19 +123,21 @@ class _SmallNumbers:
         small = suite.small_case(case)
         if small.id not in self._known:
             ceiling = self._config.max_diff_eps if suite.max_diff_eps is None else suite.max_diff_eps
-            self._known[small.id] = self._check(small, ceiling)
+            self._known[small.id] = small_failure(self._worker, small, ceiling)
         failure = self._known[small.id]
         return {} if failure is None else {"max_diff": failure, "max_diff_eps": failure}
 
-    def _check(self, small: Case, ceiling: float) -> Failure | None:
-        numbers = _finite_numbers(_attempt(lambda: self._worker.numbers(small)))
-        if isinstance(numbers, Failure):
-            return numbers
-        if numbers.max_diff_eps is not None and numbers.max_diff_eps > ceiling:
-            return Failure(
-                kind="WrongNumbers", message=f"{small.id} is off by {numbers.max_diff_eps:.4g} eps of {ceiling:g}"
-            )
-        return None
+
+def small_failure(worker: Worker, small: Case, ceiling: float) -> Failure | None:
+    """Run a small case by the interpreter, and return why its numbers are not right; None where they are."""
+    numbers = _finite_numbers(_attempt(lambda: worker.numbers(small)))
+    if isinstance(numbers, Failure):
+        return numbers
+    if numbers.max_diff_eps is not None and numbers.max_diff_eps > ceiling:
+        return Failure(
+            kind="WrongNumbers", message=f"{small.id} is off by {numbers.max_diff_eps:.4g} eps of {ceiling:g}"
+        )
+    return None
 
 
 def _peak_bytes(memory: Memory | Failure) -> int | Failure:
@@ -179,8 +181,12 @@ def _finite_numbers(numbers: Numbers | Failure) -> Numbers | Failure:
     return Failure(kind="NotFinite", message="the result or its reference has an infinity or a NaN")
 
 
-def _finite(value: object) -> object:
-    """Turn an infinity into a failure: one in the results, and asv can no longer publish."""
+def finite(value: object) -> object:
+    """Turn an infinity into a failure, or asv can no longer publish; None, of what is not known, becomes NaN.
+
+    >>> finite(0.5), finite(None), finite(math.inf).kind
+    (0.5, nan, 'NotFinite')
+    """
     samples = value["samples"] if isinstance(value, dict) else [value]
     if any(isinstance(sample, float) and math.isinf(sample) for sample in samples):
         return Failure(kind="NotFinite", message=f"measured {value}")

@@ -9,9 +9,13 @@ import traceback
 from typing import TYPE_CHECKING
 
 from flopwatch import __version__
+from flopwatch.cli.bisect import add_bisect
 from flopwatch.cli.compare import add_compare
 from flopwatch.cli.doctor import add_doctor
 from flopwatch.cli.gate import add_gate
+from flopwatch.cli.history import add_history
+from flopwatch.cli.record import add_record
+from flopwatch.cli.report import add_report
 from flopwatch.cli.verb import EXIT_CODES
 from flopwatch.cli.waive import add_waive
 from flopwatch.errors import ExitCode, FlopwatchError
@@ -30,9 +34,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"flopwatch {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    add_bisect(verbs)
     add_compare(verbs)
     add_doctor(verbs)
     add_gate(verbs)
+    add_history(verbs)
+    add_record(verbs)
+    add_report(verbs)
     add_waive(verbs)
     return parser
 

@@ -1,0 +1,104 @@
+"""What asv has no place for: causes, the state of the machine, and which cases are done; a line each.
+
+The file lies beside asv's result and has its name, with ``.jsonl`` at the end, which asv passes over.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from flopwatch.measure.machine import Machine, Snapshot
+from flopwatch.model import Failure, from_json, to_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Missing:
+    """Metrics of a case that could not be had, and why."""
+
+    metrics: tuple[str, ...]
+    failure: Failure
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionLog:
+    """One start of the recorder on a commit.
+
+    Attributes:
+        at: when.
+        machine: versions, the host, and of the GPU what changes by itself: driver, clocks, power limit.
+    """
+
+    at: dt.datetime
+    machine: Machine
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseLog:
+    """One case that is saved in asv's result.
+
+    Attributes:
+        case: its name.
+        version: of its suite.
+        at: when it was measured.
+        seconds: how long that took.
+        missing: what could not be measured.
+        anchor: the commit with which it was paired; "" without one.
+        anchor_seconds: the anchor's median in the pair.
+        pair_seconds: the commit's own in the pair.
+        commit_slot: the slot of the pair that ran the commit, by a coin.
+        snapshot: the GPU when the case ended.
+    """
+
+    case: str
+    version: str
+    at: dt.datetime
+    seconds: float
+    missing: tuple[Missing, ...] = ()
+    anchor: str = ""
+    anchor_seconds: float | None = None
+    pair_seconds: float | None = None
+    commit_slot: int | None = None
+    snapshot: Snapshot | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """One line of the file: a session, or a case of the session before it."""
+
+    session: SessionLog | None = None
+    case: CaseLog | None = None
+
+
+def append(path: Path, line: Line) -> None:
+    """Add a line; one that a crash cut short stays by itself."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        cut_short = False
+        if file.tell():
+            file.seek(-1, 2)
+            cut_short = file.read() != b"\n"
+        file.write(b"\n" * cut_short + to_json(line) + b"\n")
+
+
+def read_cases(path: Path) -> list[CaseLog]:
+    """Return the cases that are done; a line that cannot be read is as if it had not been written."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    cases = []
+    for text in lines:
+        try:
+            line = from_json(text, Line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        if line.case is not None:
+            cases.append(line.case)
+    return cases
