@@ -22,7 +22,7 @@ LAYERS = (
     ("measure",),
     ("stats",),
     ("verdict",),
-    ("gate", "doctor", "compare", "bisect", "history"),
+    ("gate", "doctor", "compare", "bisect", "history", "scaffold"),
     ("report",),
     ("asv", "record", "cli", "__main__"),
 )
@@ -56,6 +56,7 @@ LIGHT = (
     "pyproject",
     "record",
     "report",
+    "scaffold",
     "stats",
     "suite",
     "units",

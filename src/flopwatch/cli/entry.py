@@ -14,6 +14,7 @@ from flopwatch.cli.compare import add_compare
 from flopwatch.cli.doctor import add_doctor
 from flopwatch.cli.gate import add_gate
 from flopwatch.cli.history import add_history
+from flopwatch.cli.init import add_init
 from flopwatch.cli.record import add_record
 from flopwatch.cli.report import add_report
 from flopwatch.cli.verb import EXIT_CODES
@@ -39,6 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_doctor(verbs)
     add_gate(verbs)
     add_history(verbs)
+    add_init(verbs)
     add_record(verbs)
     add_report(verbs)
     add_waive(verbs)
