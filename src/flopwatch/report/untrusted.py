@@ -70,7 +70,7 @@ _NAMES: dict[tuple[type, str], str] = {
     (Case, "values"): _VALUE,
     (CaseVerdict, "method"): "graph|events|",
     (PairLog, "stage"): "screen|confirm|confirm launch",
-    (Side, "bits"): _IDENTIFIER,
+    (Side, "bits"): rf"{_WORD} \([0-9, ]*\) {_HASH}",
     (Numbers, "dtype"): _WORD,
     (Numbers, "bitwise"): _IDENTIFIER,
     (Choice, "kernel"): _WORD,

@@ -80,7 +80,7 @@ def drawn(effects: Sequence[float], launch_effects: Sequence[float] = ()) -> Gat
     decision = _decide_time(Design(), cases, margins, pairs)
     launches = _decide_launch(cases, margin_of(5.0), pairs)
     side = Side(
-        bits=("00", "01", "02"),
+        bits=tuple(f"float16 (64, 48) {seed:016x}" for seed in range(3)),
         numbers=Numbers(dtype="float16", max_diff=0.01, max_diff_eps=0.5, finite=True, bitwise="00"),
         memory=Memory(peak_bytes=1 << 20, growth_bytes=0.0),
         choices=(Choice(kernel="matmul_kernel", config="BLOCK_M: 64, num_warps: 4", timings_us={"num_warps: 4": 3.5}),),
