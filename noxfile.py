@@ -100,7 +100,8 @@ def dashboard(session: nox.Session) -> None:
     if "--serve" in session.posargs:
         _python(session, "-m", "asv", "preview", "--browser")
     else:
-        session.log(f"The pages are in {ROOT / 'html'}; look at them with: nox -s dashboard -- --serve")
+        session.log(f"What changed, and when: {ROOT / 'html' / 'changes.html'}, which opens as it is")
+        session.log("The other pages need a server: nox -s dashboard -- --serve")
 
 
 @nox.session(requires=["environment"], venv_backend="none", default=False)

@@ -133,6 +133,12 @@ class Recorded:
         self.git("commit", "-q", "--allow-empty", "-m", f"a call takes {seconds} s")
         return self.git("rev-parse", "HEAD")
 
+    def commit_more(self, count: int) -> list[str]:
+        """Add commits that change nothing, and return them, the oldest first."""
+        for _ in range(count):
+            self.git("commit", "-q", "--allow-empty", "-m", "nothing changes")
+        return self.git("rev-list", "--reverse", f"HEAD~{count}..HEAD").split()
+
     def result_files(self, commit: str = "") -> list[Path]:
         return sorted(path for path in self.root.glob("results/*/*.json") if path.name.startswith(commit[:8] or "?"))
 
@@ -180,16 +186,34 @@ def repository(tmp_path: Path) -> Recorded:
 
 @pytest.fixture(scope="session")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Three fast commits, then three slow ones, on two GPUs; recorded and published."""
+    """Forty fast commits, then eight slow ones, on two GPUs; recorded and published.
+
+    Fewer cannot prove a change. Two commits are measured; the others have the results of the one or the other.
+    """
     repository = new_repository(tmp_path_factory.mktemp("history"))
-    commits = [repository.commit_seconds(seconds) for seconds in (FAST, FAST, FAST, SLOW, SLOW, SLOW)]
+    repository.configure(show_commit_url="https://github.com/made/up/commit/")
+    fast = [repository.commit_seconds(FAST), *repository.commit_more(39)]
+    slow = [repository.commit_seconds(SLOW), *repository.commit_more(7)]
     succeed(repository.asv("machine", "--yes"))
+    repository.write(".asv/commits", f"{fast[0]}\n{slow[0]}\n")
     # Exit code 2 is asv's for "something failed": the broken case is planted.
-    succeed(repository.asv("run", "ALL"), code=2)
+    succeed(repository.asv("run", "HASHFILE:.asv/commits"), code=2)
+    for commits in (fast, slow):
+        _copy_results(repository, commits)
     _pretend_second_gpu(repository)
     succeed(repository.asv("publish"))
-    assert len(commits) == 6
     return repository
+
+
+def _copy_results(repository: Recorded, commits: list[str]) -> None:
+    """Give the first commit's results to the others."""
+    (measured,) = repository.result_files(commits[0])
+    for number, commit in enumerate(commits[1:], start=1):
+        stored = json.loads(measured.read_text(encoding="utf-8"))
+        stored["commit_hash"] = commit
+        stored["date"] += 1000 * number
+        path = measured.with_name(measured.name.replace(commits[0][:8], commit[:8]))
+        path.write_text(json.dumps(stored), encoding="utf-8")
 
 
 def _pretend_second_gpu(repository: Recorded) -> None:

@@ -107,7 +107,7 @@ def test_the_dashboard_shows_tflops_derived_from_seconds(history: Recorded) -> N
 def test_what_people_look_for_comes_first(history: Recorded) -> None:
     names = list(history.page("index.json")["benchmarks"])
 
-    assert names[:3] == [TFLOPS, "scale.Scale.bandwidth", "scale.Scale.occupancy"]
+    assert names[:4] == [TFLOPS, *(f"scale.Scale.{name}" for name in ("bandwidth", "roofline", "occupancy"))]
 
 
 def test_the_dashboard_shows_bandwidth_and_occupancy(history: Recorded) -> None:

@@ -6,8 +6,19 @@ derived from them when the pages are built, points and steps alike, so that both
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flopwatch.static.devices import DEVICES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
 
 #: asv's fit of a constant to a stretch of history: first revision, last revision + 1, median, minimum, mean deviation.
 Step = tuple[int, int, float, float, float]
@@ -21,9 +32,10 @@ class Derivation:
         metric: the stored metric from which it is derived.
         name: what takes the place of ``track_<metric>`` in the benchmark's name.
         unit: its unit.
-        work: the attribute of the stored benchmark that lists the work of one call for each case, in `scale` units per
-            unit of `unit`; the derived value is work / stored. Empty for percentages: 100 - stored.
-        scale: see `work`.
+        work: what of the stored benchmark is the work of one call: ``flops``, ``bytes_moved``, or ``roofline`` for the
+            least seconds that both take on the GPU. The derived value is work / stored. Empty for percentages:
+            100 - stored.
+        scale: units of `work` in one of `unit`.
     """
 
     metric: str
@@ -32,19 +44,22 @@ class Derivation:
     work: str = ""
     scale: float = 1.0
 
-    def value(self, stored: float | None, work: float) -> float | None:
-        """Return the derived value; None where there is nothing to derive it from.
+    def values(self, stored: ArrayLike, works: ArrayLike) -> Floats:
+        """Return the derived values; NaN where there is nothing to derive one from.
 
-        >>> TFLOPS.value(2e-3, 1e12), TFLOPS.value(None, 1e12), TFLOPS.value(2e-3, 0.0)
-        (500.0, None, None)
-        >>> OCCUPANCY.value(37.5, 0.0)
-        62.5
+        >>> TFLOPS.values([[2e-3, np.nan], [1e-3, 1e-3]], [1e12, 0.0])
+        array([[ 500.,   nan],
+               [1000.,   nan]])
+        >>> OCCUPANCY.values([37.5], [0.0])
+        array([62.5])
         """
-        if stored is None or not math.isfinite(stored):
-            return None
+        stored, works = np.broadcast_arrays(np.asarray(stored, np.float64), np.asarray(works, np.float64))
         if not self.work:
-            return 100 - stored
-        return work / stored / self.scale if stored > 0 and work > 0 else None
+            return np.where(np.isfinite(stored), 100 - stored, np.nan)
+        there = np.isfinite(stored) & (stored > 0) & (works > 0)
+        values = np.full(stored.shape, np.nan)
+        np.divide(works / self.scale, stored, out=values, where=there)
+        return values
 
     def step(self, stored: Step, work: float) -> Step | None:
         """Return the derived step; its deviation to first order: |d(w/t)| = (w/t) |dt| / t.
@@ -53,14 +68,35 @@ class Derivation:
         (3, 9, 500.0, 1000.0, 5.0)
         """
         first, end, median, minimum, deviation = stored
-        value, best = self.value(median, work), self.value(minimum, work)
-        if value is None:
+        value, best = self.values([median, minimum], work).tolist()
+        if np.isnan(value):
             return None
         spread = deviation if not self.work else value * deviation / median
-        return first, end, value, value if best is None else best, spread
+        return first, end, value, value if np.isnan(best) else best, spread
+
+    def works(self, benchmark: Mapping[str, Any], gpu: str) -> list[float]:
+        """Return the work of each case; empty where the benchmark does not say, or the GPU's peaks are not known.
+
+        >>> benchmark = {"flops": [989.4e9, 0.0], "bytes_moved": [4.8e6, 9.6e9]}
+        >>> ROOFLINE.works(benchmark, "NVIDIA H200"), ROOFLINE.works(benchmark, "another")
+        ([0.001, 0.002], [])
+        """
+        if self.work != "roofline":
+            return list(benchmark.get(self.work, []))
+        device = next((device for device in DEVICES.values() if device.name == gpu), None)
+        if device is None:
+            return []
+        return [
+            max(flops / (device.dense_fp16_tflops * 1e12), moved / (device.memory_gbps * 1e9))
+            for flops, moved in zip(benchmark.get("flops", []), benchmark.get("bytes_moved", []), strict=False)
+        ]
 
 
 TFLOPS = Derivation(metric="time", name="tflops", unit="TFLOPS", work="flops", scale=1e12)
 BANDWIDTH = Derivation(metric="time", name="bandwidth", unit="GB/s", work="bytes_moved", scale=1e9)
+#: Of what the GPU's data sheet promises: memory, and the tensor cores at 16 bits.
+ROOFLINE = Derivation(metric="time", name="roofline", unit="percent", work="roofline", scale=0.01)
 OCCUPANCY = Derivation(metric="idle_warp_slots", name="occupancy", unit="percent")
-DERIVATIONS = (TFLOPS, BANDWIDTH, OCCUPANCY)
+DERIVATIONS = (TFLOPS, BANDWIDTH, ROOFLINE, OCCUPANCY)
+#: What of a stored benchmark only serves to derive, and is not published.
+WORKS = ("flops", "bytes_moved")

@@ -1,8 +1,10 @@
-"""The pages as asv copies them: made to work on a closed network, and to know which direction is better.
+"""The pages as asv copies them: made to work on a closed network, by keyboard and on a small screen.
 
-asv offers no hook for either, so its files are edited where they were copied to, each edit at an anchor that must occur
-exactly once. Where an anchor is gone, another asv than the tested one is installed: the page stays as it was, and a
-warning says so.
+They also learn which direction is better, and that there is a page of changes.
+
+asv offers no hook for any of this, so its files are edited where they were copied to, each edit at an anchor that must
+occur exactly once. Where an anchor is gone, another asv than the tested one is installed: the page stays as it was, and
+a warning says so.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ VENDORED = {
     "https://cdn.jsdelivr.net/npm/bootstrap@3.1.1/dist/css/bootstrap.min.css": "bootstrap.min.css",
 }
 _LICENSES = "LICENSES.txt"
+#: Our own files, beside asv's.
+STATIC = ("changes.css", "changes.js", "pages.css", "pages.js")
 _FOREIGN = re.compile(r'<(?:script|link)\b[^>]*\b(?:src|href)="(https?://[^"]+)"[^>]*>')
 
 
@@ -83,11 +87,26 @@ EDITS = (
         purpose="a dot in the grid where there is one commit, and so no line",
         anchors=(("[{data: data}], options);", "[{data: data, points: {show: data.length == 1}}], options);"),),
     ),
+    Edit(
+        file="index.html",
+        purpose="a link to the page of changes; the keyboard and small screens",
+        anchors=(
+            ("<html>", '<html lang="en">'),
+            ("<head>", '<head>\n    <meta name="viewport" content="width=device-width, initial-scale=1">'),
+            ("</head>", '  <link href="pages.css" rel="stylesheet">\n    <script src="pages.js"></script>\n  </head>'),
+            (
+                '<li id="nav-li-regressions">',
+                '<li id="nav-li-changes"><a href="changes.html">Changes</a></li>\n\t<li id="nav-li-regressions">',
+            ),
+        ),
+    ),
 )
 
 
 def improve_pages(html: Path) -> list[str]:
     """Edit the pages under `html`; return what could not be done."""
+    for file in STATIC:
+        _copy("static", file, html)
     return [*_bring_scripts_home(html), *(problem for edit in EDITS for problem in _apply(edit, html))]
 
 
@@ -97,11 +116,15 @@ def _bring_scripts_home(html: Path) -> Iterator[str]:
     text = index.read_text(encoding="utf-8")
     (html / "vendor").mkdir(exist_ok=True)
     for file in {*VENDORED.values(), _LICENSES}:
-        with resources.as_file(resources.files("flopwatch.asv") / "vendor" / file) as path:
-            shutil.copyfile(path, html / "vendor" / file)
+        _copy("vendor", file, html / "vendor")
     index.write_text(_FOREIGN.sub(_home, text), encoding="utf-8")
     for url in _FOREIGN.findall(index.read_text(encoding="utf-8")):
         yield f"the dashboard loads {url}; on a closed network it will not work"
+
+
+def _copy(folder: str, file: str, to: Path) -> None:
+    with resources.as_file(resources.files("flopwatch.asv") / folder / file) as path:
+        shutil.copyfile(path, to / file)
 
 
 def _home(tag: re.Match[str]) -> str:

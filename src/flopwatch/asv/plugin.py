@@ -6,14 +6,14 @@ from flopwatch.errors import UsageError
 
 
 def setup() -> None:
-    """Register the shared environment, the machine's extra fields and the publisher; asv calls this.
+    """Register the shared environment, the machine's extra fields, and what `asv publish` does more; asv calls this.
 
     Raises:
         UsageError: asv is not installed.
     """
     try:
         # asv finds environments and publishers among the subclasses of its own, so importing them registers them.
-        from flopwatch.asv import environment, machine, publisher  # noqa: F401, PLC0415 - asv may be missing
+        from flopwatch.asv import anchored, environment, machine, publish, publisher  # noqa: F401, PLC0415 - asv may be missing
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("asv", "asv_runner"):
             raise
@@ -23,3 +23,5 @@ def setup() -> None:
             todo="python -m pip install 'flopwatch[history]'",
         ) from None
     machine.extend_machine()
+    anchored.extend_benchmarks()
+    publish.extend_publish()

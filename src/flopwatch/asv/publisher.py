@@ -1,28 +1,40 @@
-"""What `asv publish` adds to its pages: the derived quantities, their direction, and all scripts that they load."""
+"""What `asv publish` adds: derived quantities, their direction, the page of changes, and all scripts that they load."""
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from asv.console import log
+from asv.plugins.git import Git
 from asv.publishing import OutputPublisher
 
-from flopwatch.asv.derived import DERIVATIONS, Derivation
+from flopwatch.asv.changes import History, collect_changes
+from flopwatch.asv.changes_page import Commit, Place, render_changes
+from flopwatch.asv.derived import DERIVATIONS, WORKS, Derivation
 from flopwatch.asv.pages import improve_pages
+from flopwatch.git import git
+from flopwatch.model import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from flopwatch.asv.graphs import ArrayGraph, ArrayGraphs
+
+#: Of changes.json.
+CHANGES_SCHEMA = 1
 
 
 class DerivedQuantities(OutputPublisher):  # type: ignore[misc] # asv ships no types
-    """Add TFLOPS, GB/s and occupancy as benchmarks of their own."""
+    """Add TFLOPS, GB/s, % of the roofline and occupancy as benchmarks of their own."""
 
     name = "flopwatch"
     button_label = "Derived quantities"
-    description = "TFLOPS, GB/s and occupancy"
+    description = "TFLOPS, GB/s, % of the roofline and occupancy"
     #: Before the grid (0) and the list (1), which then show what is added here.
     order: ClassVar[float] = -1
 
@@ -32,7 +44,7 @@ class DerivedQuantities(OutputPublisher):  # type: ignore[misc] # asv ships no t
         conf: Any,  # noqa: ANN401 - asv's Config, untyped
         repo: Any,  # noqa: ANN401, ARG003 - asv's signature
         benchmarks: dict[str, dict[str, Any]],
-        graphs: Any,  # noqa: ANN401 - asv's GraphSet, untyped
+        graphs: ArrayGraphs,
         revisions: Mapping[str, int],  # noqa: ARG003 - asv's signature
     ) -> None:
         """Derive, and finish the pages that asv has copied to ``html_dir``."""
@@ -52,10 +64,59 @@ class DerivedQuantities(OutputPublisher):  # type: ignore[misc] # asv ships no t
             (name, benchmark) for name, benchmark in stored.items() if not _never_applies(graphs.get_graph_group(name))
         )
         for benchmark in benchmarks.values():
-            for derivation in DERIVATIONS:
-                benchmark.pop(derivation.work, None)
+            for work in WORKS:
+                benchmark.pop(work, None)
         for problem in improve_pages(Path(conf.html_dir)):
             log.warning(f"flopwatch: {problem}")
+
+
+class Changes(OutputPublisher):  # type: ignore[misc] # asv ships no types
+    """Write ``changes.html``, what changed and when, and the same as ``changes.json``."""
+
+    name = "changes"
+    button_label = "Changes"
+    description = "What changed, and when"
+    #: After asv's own, of which the regressions (3) are the last.
+    order: ClassVar[float] = 4
+
+    @classmethod
+    def publish(
+        cls,
+        conf: Any,  # noqa: ANN401 - asv's Config, untyped
+        repo: Any,  # noqa: ANN401 - asv's Repo, untyped
+        benchmarks: dict[str, dict[str, Any]],
+        graphs: ArrayGraphs,
+        revisions: Mapping[str, int],
+    ) -> None:
+        """Collect the changes that were found when the graphs were made."""
+        changes = collect_changes(
+            History(
+                benchmarks=benchmarks,
+                graphs=graphs,
+                hashes={revision: commit for commit, revision in revisions.items()},
+                ignored=[name for name, commit in conf.regressions_first_commits.items() if commit is None],
+            )
+        )
+        commits = commits_of({change.first for change in changes}, repo)
+        place = Place(
+            project=conf.project,
+            commit_url=conf.show_commit_url,
+            commits=commits,
+            built=dt.datetime.now(dt.UTC),
+        )
+        html = Path(conf.html_dir)
+        (html / "changes.json").write_bytes(to_json({"schema": CHANGES_SCHEMA, "changes": changes}))
+        (html / "changes.html").write_text(render_changes(changes, place), encoding="utf-8")
+
+
+def commits_of(hashes: Iterable[str], repo: Any) -> dict[str, Commit]:  # noqa: ANN401 - asv's Repo, untyped
+    """Ask git for the dates and subjects of commits; there are none where the repository is not one of git."""
+    names = sorted(hashes)
+    if not names or not isinstance(repo, Git):
+        return {}
+    lines = git("log", "--no-walk=unsorted", "--format=%H %cs %s", *names, "--", cwd=Path(repo._path))  # noqa: SLF001 - asv has no name for it
+    found = (line.split(" ", 2) for line in lines.splitlines())
+    return {commit: Commit(date=date, subject=subject) for commit, date, subject in found}
 
 
 def _describe(benchmark: dict[str, Any], name: str, derivation: Derivation) -> dict[str, Any]:
@@ -64,49 +125,33 @@ def _describe(benchmark: dict[str, Any], name: str, derivation: Derivation) -> d
 
 def _derive(
     conf: Any,  # noqa: ANN401 - asv's Config, untyped
-    graphs: Any,  # noqa: ANN401 - asv's GraphSet, untyped
+    graphs: ArrayGraphs,
     benchmark: dict[str, Any],
     derived: str,
     derivation: Derivation,
 ) -> bool:
     """Add and save the derived graphs; return False, and add none, where they would all be empty."""
     cases = math.prod(len(values) for values in benchmark["params"])
-    works = benchmark.get(derivation.work, []) if derivation.work else [0.0] * cases
-    if len(works) != cases:
+    found = []
+    for stored in graphs.get_graph_group(benchmark["name"]):
+        works = derivation.works(benchmark, stored.params.get("gpu") or "") if derivation.work else [0.0] * cases
+        revisions, values = stored.table()
+        if len(works) == values.shape[1]:
+            found.append((stored, works, revisions, derivation.values(values, works)))
+    if all(np.isnan(values).all() for *_, values in found):
         return False
-    points = [
-        (graph, [(revision, _values(graph, values, works, derivation)) for revision, values, _ in graph.get_data()])
-        for graph in graphs.get_graph_group(benchmark["name"])
-    ]
-    if not any(value is not None for _, rows in points for _, values in rows for value in values):
-        return False
-    for stored, rows in points:
+    for stored, works, revisions, values in found:
         graph = graphs.get_graph(derived, stored.params)
-        for revision, values in rows:
-            graph.add_data_point(revision, values[0] if stored.scalar_series else values)
-        graph.get_data()  # sets the number of series, also of a graph without points
-        # The steps are those of the stored metric: detecting them anew takes most of the time of `asv publish`, and
-        # could tell another story.
-        fits = [stored.get_steps()] if stored.scalar_series else stored.get_steps()
-        graph._steps = [  # noqa: SLF001 - asv 0.6 has no other way to give steps
+        graph.take(revisions, values, scalar=stored.scalar_series)
+        # The steps are those of the stored metric: detecting them anew would take time, and could tell another story.
+        graph.take_steps(
             [step for fit in series if (step := derivation.step(fit, work)) is not None]
-            for series, work in zip(fits, works, strict=False)
-        ]
+            for series, work in zip(stored.all_steps, works, strict=True)
+        )
         graph.save(conf.html_dir)
     return True
 
 
-def _never_applies(graphs: Sequence[Any]) -> bool:
+def _never_applies(graphs: Sequence[ArrayGraph]) -> bool:
     """Tell whether no case of a benchmark has ever had a value, nor failed: throughput where there never was a GPU."""
-    return bool(graphs) and not any(
-        value is None or not math.isnan(value)
-        for graph in graphs
-        for points in graph.data_points.values()
-        for row in points
-        for value in row
-    )
-
-
-def _values(graph: Any, values: Any, works: list[float], derivation: Derivation) -> list[float | None]:  # noqa: ANN401 - untyped asv
-    row = [values] if graph.scalar_series else values
-    return [derivation.value(value, work) for value, work in zip(row, works, strict=False)]
+    return bool(graphs) and not any(graph.has_failed or len(graph.table()[0]) for graph in graphs)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.asv.conftest import succeed
+from tests.asv.scale import write_history
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.asv.conftest import Recorded
+
+#: Fails when the pages are half built.
+FAILING_PLUGIN = """
+from asv.publishing import OutputPublisher
+
+class Failing(OutputPublisher):
+    name, button_label, description, order = "failing", "failing", "failing", 2
+
+    @classmethod
+    def publish(cls, *_):
+        raise RuntimeError("planted")
+"""
+
+
+#: asv lists regressions in the order of a set.
+SAME_ORDER = {"PYTHONHASHSEED": "0"}
+
+
+@pytest.fixture
+def made_up(repository: Recorded) -> Recorded:
+    """Sixty commits of made-up results, published once."""
+    folder = repository.root.with_name("made-up")
+    write_history(folder, commits=60, cases=2)
+    made_up = type(repository)(root=folder, home=repository.home)
+    succeed(made_up.asv("publish", "--no-pull", env=SAME_ORDER))
+    return made_up
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_publish_that_fails_leaves_the_pages_as_they_were(made_up: Recorded) -> None:
+    before = files(made_up.root / "html")
+    made_up.write("failing.py", FAILING_PLUGIN)
+    conf = json.loads((made_up.root / "asv.conf.json").read_text())
+    made_up.write("asv.conf.json", json.dumps(conf | {"plugins": [*conf["plugins"], ".failing"]}))
+
+    failed = made_up.asv("publish", "--no-pull", env={"PYTHONPATH": str(made_up.root)})
+
+    assert failed.returncode != 0
+    assert "planted" in failed.stdout
+    assert files(made_up.root / "html") == before
+    assert [path.name for path in made_up.root.iterdir() if ".html" in path.name] == []
+
+
+def test_a_second_publish_of_the_same_results_gives_the_same_pages(made_up: Recorded) -> None:
+    before = files(made_up.root / "html")
+
+    succeed(made_up.asv("publish", "--no-pull", env=SAME_ORDER))
+
+    differing = {name for name, content in files(made_up.root / "html").items() if before.get(name) != content}
+    assert differing <= {"info.json"}  # which has the time
+    assert (made_up.root / ".flopwatch" / "changes.json").is_file()
+
+
+def test_another_folder_can_be_asked_for(made_up: Recorded, tmp_path: Path) -> None:
+    succeed(made_up.asv("publish", "--no-pull", "--html-dir", str(tmp_path / "elsewhere")))
+
+    assert (tmp_path / "elsewhere" / "changes.html").is_file()
+
+
+def test_the_roofline_is_published_for_a_gpu_whose_peaks_are_known(made_up: Recorded) -> None:
+    benchmarks = made_up.page("index.json")["benchmarks"]
+
+    assert {name.rpartition(".")[2] for name in benchmarks} >= {"tflops", "bandwidth", "roofline", "track_time"}
+    assert [name for name, benchmark in benchmarks.items() if {"flops", "bytes_moved"} & benchmark.keys()] == []
