@@ -375,6 +375,12 @@ def refuse_root() -> None:
         raise Refused("this is root", why="what gets out of the sandbox would be root", todo="use the runner's user")
 
 
+def end_with_the_job() -> None:
+    """Let the sandbox end when its job is cancelled, which these signals say."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(3))
+
+
 def main(arguments: Sequence[str] | None = None, *, config_path: Path = CONFIG, owner: int = 0) -> int:
     """Run one trial; returns the exit code."""
     parser = argparse.ArgumentParser(prog="flopwatch-sandbox", description="Run untrusted commits on this GPU.")
@@ -382,9 +388,6 @@ def main(arguments: Sequence[str] | None = None, *, config_path: Path = CONFIG, 
     parser.add_argument("trial", type=Path, help="what runner.pack wrote")
     parser.add_argument("result", type=Path, help="a new file")
     options = parser.parse_args(arguments)
-    # A job that is cancelled is told so by these; the sandbox must end with it.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(3))
     try:
         refuse_root()
         config = load_config(config_path, owner=owner)
@@ -413,4 +416,5 @@ def main(arguments: Sequence[str] | None = None, *, config_path: Path = CONFIG, 
 
 
 if __name__ == "__main__":
+    end_with_the_job()
     sys.exit(main())
