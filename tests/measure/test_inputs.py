@@ -44,10 +44,15 @@ def test_no_copy_lies_upon_another() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [torch.randn(3, 1).expand(3, 5), torch.as_strided(X, (4, 4), (1, 2)), torch.as_strided(X, (2, 2, 2), (1, 2, 3))],
-    ids=["expanded", "overlapping", "overlapping in three dimensions"],
+    [
+        torch.randn(3, 1).expand(3, 5),
+        torch.as_strided(X, (4, 4), (1, 2)),
+        torch.as_strided(X, (2, 2, 2), (1, 2, 3)),
+        X.clone().requires_grad_(),
+    ],
+    ids=["expanded", "overlapping", "overlapping in three dimensions", "differentiable"],
 )
-def test_what_has_elements_in_common_is_cloned(value: torch.Tensor) -> None:
+def test_what_has_elements_in_common_or_a_gradient_is_cloned(value: torch.Tensor) -> None:
     memory, ((first, copy),) = copy_inputs((X, value), 1)
 
     assert len(placed((X, value))) == 1

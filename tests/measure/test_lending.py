@@ -11,7 +11,7 @@ from tests.measure.conftest import write_code
 
 from flopwatch.measure.client import Mode, Nursery, Worker
 from flopwatch.measure.inputs import copy_inputs
-from flopwatch.measure.lending import borrow, lend
+from flopwatch.measure.lending import borrow, lend, open_lent
 from flopwatch.measure.pair import sample_pair
 from flopwatch.measure.protocol import Method, Plan
 from flopwatch.model import Case
@@ -59,17 +59,12 @@ class Product(Suite):
 '''
 
 
-def words(*tensors: torch.Tensor) -> str:
-    """Say what `lend` says, of tensors that need no GPU."""
-    return base64.b64encode(pickle.dumps([(torch.clone, (tensor,)) for tensor in tensors])).decode()
-
-
 X = torch.arange(6.0).view(2, 3)
 
 
 def test_one_set_is_borrowed_tensor_by_tensor() -> None:
     scale = torch.tensor(2.0)
-    borrowed = borrow(words(X, scale), (X.clone(), 3.0, "text", scale.clone()), 1)
+    borrowed = borrow([X, scale], (X.clone(), 3.0, "text", scale.clone()), 1)
 
     assert borrowed is not None
     ((x, *others, last),) = borrowed
@@ -81,7 +76,7 @@ def test_one_set_is_borrowed_tensor_by_tensor() -> None:
 def test_many_sets_are_borrowed_in_one_piece() -> None:
     own = (X, X.T[::2], "text")
     memory, _ = copy_inputs(own, 3)
-    borrowed = borrow(words(memory), own, 3)
+    borrowed = borrow([memory], own, 3)
 
     assert borrowed is not None
     assert len(borrowed) == 3
@@ -106,19 +101,28 @@ def test_many_sets_are_borrowed_in_one_piece() -> None:
     ids=["dtype", "values", "nan", "size", "number", "kind"],
 )
 def test_what_differs_is_not_borrowed(own: tuple[object, ...], number: int) -> None:
-    lent = words(X) if number == 1 else words(copy_inputs((X, 3.0), number)[0])
+    lent = X if number == 1 else copy_inputs((X, 3.0), number)[0]
 
-    assert borrow(lent, own, number) is None
+    assert borrow([lent], own, number) is None
 
 
 def test_a_tensor_of_another_shape_is_not_borrowed_in_its_place() -> None:
-    assert borrow(words(X), (X.view(3, 2),), 1) is None
+    assert borrow([X], (X.view(3, 2),), 1) is None
+
+
+def refuse(*_: object) -> None:
+    raise RuntimeError("pidfd_getfd: Operation not permitted")
+
+
+def test_where_memory_cannot_be_opened_nothing_is_borrowed() -> None:
+    def words(rebuild: object) -> str:
+        return base64.b64encode(pickle.dumps([(rebuild, (X,))])).decode()
+
+    assert open_lent(words(refuse)) is None
+    assert torch.equal((open_lent(words(torch.clone)) or [])[0], X)
 
 
 def test_where_memory_cannot_be_shared_nothing_is_lent(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_tensor: torch.Tensor) -> None:
-        raise RuntimeError("CUDA error: operation not supported")
-
     class OnGpu:
         is_cuda = True
 

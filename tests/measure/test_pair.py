@@ -10,7 +10,7 @@ import pytest
 import flopwatch.measure.pair
 from flopwatch.measure.client import CaseFailed
 from flopwatch.measure.pair import CYCLES, LAUNCH_CYCLES, LAUNCHES, PREPARATIONS, SAMPLES, sample_pair
-from flopwatch.measure.protocol import Method, Plan, Prepared
+from flopwatch.measure.protocol import Method, Plan, Prepared, Refusal
 from flopwatch.model import Case, Choice, Failure
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Gpu:
     lends: bool = True
     lender: object = None
     lent: object = None
+    refusal: Refusal | None = None
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -70,6 +71,7 @@ class Side:
     clock_mhz: int = 1980
     bits: int = 0
     fails: str = ""
+    lends: bool = True
     plans: list[Plan | None] = field(default_factory=list)
     pins: list[tuple[Choice, ...]] = field(default_factory=list)
 
@@ -88,13 +90,18 @@ class Side:
         chosen = plan or self.own_plan
         if not self.captures:
             chosen = Plan(method=Method.EVENTS, calls=chosen.calls, input_sets=chosen.input_sets)
-        return Prepared(plan=chosen, choices=(Choice(kernel="k", config=self.name),), borrowed=bool(lent))
+        return Prepared(
+            plan=chosen,
+            choices=(Choice(kernel="k", config=self.name),),
+            borrowed=bool(lent),
+            refusal=self.gpu.refusal if lent else None,
+        )
 
     def lend(self, case: Case, to: object) -> str:
         assert case == CASE
         assert to is not self
         self.gpu.lender = self
-        return "memory" if self.gpu.lends else ""
+        return "memory" if self.gpu.lends and self.lends else ""
 
     def release(self, case: Case) -> None:
         assert case == CASE
@@ -227,6 +234,22 @@ def test_slot_1_runs_on_the_inputs_of_slot_0_and_gives_them_back_first(lends: bo
 
     assert sample(slots).borrowed is lends
     assert slots[0].gpu.lent is (slots[0] if lends else None)
+
+
+def test_inputs_that_a_kernel_writes_to_are_not_shared() -> None:
+    slots = sides(gpu=Gpu(refusal=Refusal.WRITTEN))
+
+    assert not sample(slots).borrowed
+    assert [len(slot.plans) for slot in slots] == [2 * PREPARATIONS] * 2
+    assert slots[0].lends
+
+
+def test_memory_that_cannot_be_opened_is_lent_once() -> None:
+    slots = sides(gpu=Gpu(refusal=Refusal.UNOPENED))
+    sample(slots)
+
+    assert not slots[0].lends
+    assert [len(slot.plans) for slot in slots] == [PREPARATIONS] * 2
 
 
 def test_a_plan_that_is_given_is_followed() -> None:

@@ -146,6 +146,7 @@ def test_a_session_keeps_what_is_prepared_beside_and_nothing_else(
 
         plan = PLAN
         borrowed = False
+        refusal = None
 
         def __init__(self, *_: object, lent: str) -> None:
             assert not lent

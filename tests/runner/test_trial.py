@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 import tarfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,6 @@ from runner import pack, trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     Commit = Callable[[dict[str, str | None]], str]
 
@@ -113,7 +113,7 @@ def test_what_the_code_prints_is_no_part_of_the_result(tmp_path: Path, commits: 
             capture_output=True,
             text=True,
             cwd=tmp_path / "inside",
-            env={"PYTHONPATH": sys.path[0], "PATH": "/usr/bin:/bin"},
+            env={"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin"},
             check=True,
         )
 

@@ -35,7 +35,7 @@ def claim_json(path: Path | None) -> None:
     if path in (None, _STDOUT):
         return
     with _said_of(path, "name a file in a folder that exists and can be written"):
-        if path.exists():
+        if path.exists() and not path.is_fifo():  # whoever reads a pipe would take this for its end
             path.open("a").close()
         if _replaceable(path):
             with tempfile.TemporaryFile(dir=path.resolve().parent):
@@ -50,19 +50,20 @@ def show(record: object, path: Path | None, print_record: Callable[[], None]) ->
     """
     from flopwatch.model import to_json  # noqa: PLC0415 - so that --help answers at once
 
-    with _said_of("the report", "make room, and run it again"):
-        if path == _STDOUT:
-            print(to_json(record, indent=2).decode())  # noqa: T201 - what was asked for
-        else:
-            print_record()
-    if path in (None, _STDOUT):
-        return
-    with _said_of(path, "what was found out is printed above; make room, and run it again"):
-        text = to_json(record, indent=2).decode() + "\n"
-        if _replaceable(path):
-            _replace(path.resolve(), text)
-        else:
-            path.write_text(text, encoding="utf-8")
+    try:
+        with _said_of("the report", "make room, and run it again"):
+            if path == _STDOUT:
+                print(to_json(record, indent=2).decode())  # noqa: T201 - what was asked for
+            else:
+                print_record()
+    finally:  # a report that nobody reads to its end does not cost the file
+        if path not in (None, _STDOUT):
+            with _said_of(path, "what was found out is printed above; make room, and run it again"):
+                text = to_json(record, indent=2).decode() + "\n"
+                if _replaceable(path):
+                    _replace(path.resolve(), text)
+                else:
+                    path.write_text(text, encoding="utf-8")
 
 
 def _replaceable(path: Path) -> bool:

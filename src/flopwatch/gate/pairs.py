@@ -200,6 +200,9 @@ class Pairs(Experiment):
             return sample_pair((workers[0], workers[1]), case, plan=self.plans.get(case), pins=pins, meter=self.watch)
         except CaseFailed as error:
             failed = workers.index(error.worker) if error.worker in workers else 0
+            if workers[failed].pid is not None:  # what it has borrowed would keep memory from the other one
+                with contextlib.suppress(CaseFailed):
+                    workers[failed].release(case)
             alone = self._runs_alone(workers[1 - failed], case, arms[1 - failed])
             self.blamed[case].append(arms[failed] if alone else None)
             raise

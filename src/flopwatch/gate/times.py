@@ -98,7 +98,7 @@ def measure_times(
     results = decision.series if decision else _so_far(cases, pairs.logs, design)
     found = {}
     for case, margin, result in zip(cases, margins, results, strict=True):
-        found[case] = _judged(by_case[case], pairs, replace_margin=margin, result=result, launch=launches.get(case))
+        found[case] = _judged(by_case[case], pairs, margin=margin, result=result, launch=launches.get(case))
     unfit = lost or _unfit(pairs, [found.pop(case) for case in sentinels])
     if unfit or decision is None:
         found = {case: _undecided(verdict, unfit) for case, verdict in found.items()}
@@ -221,7 +221,7 @@ def _table(logs: Sequence[dict[str, float]], cases: Sequence[Case]) -> NDArray[n
 
 
 def _judged(
-    verdict: CaseVerdict, pairs: Pairs, *, replace_margin: float, result: SeriesResult, launch: SeriesResult | None
+    verdict: CaseVerdict, pairs: Pairs, *, margin: float, result: SeriesResult, launch: SeriesResult | None
 ) -> CaseVerdict:
     """Add what the pairs say; numbers that are broken stay broken, whatever the time."""
     case = verdict.case
@@ -240,7 +240,7 @@ def _judged(
         time=result,
         launch=launch,
         method=plan.method.value if plan else "",
-        margin=replace_margin,
+        margin=margin,
     )
 
 

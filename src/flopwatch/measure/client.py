@@ -62,6 +62,8 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         self._log: BinaryIO | None = None
         self._hello: Hello | None = None
         self._abandoned = False
+        #: Whether others can open its memory; who found out that they cannot says so here.
+        self.lends = True
 
     @property
     def pid(self) -> int | None:
@@ -106,7 +108,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
 
         The borrower must be released before this worker is, or prepares anything else.
         """
-        if self._code.interpreter != to._code.interpreter:
+        if not self.lends or self._code.interpreter != to._code.interpreter:
             return ""  # another torch, perhaps, with other words for it
         return self._ask(Request(op=Op.LEND.word, case=case), Op.LEND, str)
 

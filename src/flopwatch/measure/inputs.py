@@ -96,7 +96,9 @@ def _extent(value: torch.Tensor) -> int:
 
 def _has_place(value: object, device: torch.device) -> bool:
     """Tell whether a tensor is one of plain numbers that has each element for itself, on this device."""
-    if type(value) is not torch.Tensor or value.layout is not torch.strided or value.device != device:
+    if type(value) is not torch.Tensor or value.is_nested or value.layout is not torch.strided:
+        return False
+    if value.device != device or value.requires_grad:  # a view of other memory would have another history
         return False
     extent = 1
     for step, length in sorted(zip(value.stride(), value.shape, strict=True)):

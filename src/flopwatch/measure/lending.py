@@ -12,6 +12,7 @@ before its owner does, and must have been forked from the same interpreter.
 from __future__ import annotations
 
 import base64
+import contextlib
 import pickle
 from typing import Any
 
@@ -37,11 +38,25 @@ def lend(inputs: tuple[Any, ...], memory: torch.Tensor | None = None) -> str:
         return ""
 
 
-def borrow(lent: str, own: tuple[Any, ...], number: int) -> list[tuple[Any, ...]] | None:
+def open_lent(lent: str) -> list[torch.Tensor] | None:
+    """Open the memory that `lend` describes, in another process; None where this system does not let it.
+
+    To be done before anything that can fail: until it was opened and dropped, its owner cannot give it back.
+    """
+    try:
+        return [
+            rebuild(*arguments)
+            for rebuild, arguments in pickle.loads(base64.b64decode(lent))  # noqa: S301 - from a process like this one
+        ]
+    except RuntimeError:
+        return None
+
+
+def borrow(tensors: list[torch.Tensor], own: tuple[Any, ...], number: int) -> list[tuple[Any, ...]] | None:
     """Use another process's memory for inputs.
 
     Args:
-        lent: what `lend` said there.
+        tensors: what was lent.
         own: a set of inputs of this process.
         number: of sets that are needed.
 
@@ -49,20 +64,19 @@ def borrow(lent: str, own: tuple[Any, ...], number: int) -> list[tuple[Any, ...]
         The sets, with clones of `own` for what is never lent; None where the first one has not the layout and the
         values of `own`: its owner's code makes other inputs, or has written to them.
     """
-    # All of them, whatever comes: a handle counts as in use until it was opened and dropped.
-    tensors = [
-        rebuild(*arguments)
-        for rebuild, arguments in pickle.loads(base64.b64decode(lent))  # noqa: S301 - from a process like this one
-    ]
     mine = placed(own)
-    if number == 1:
-        sets = [_with(own, mine, tensors)] if len(tensors) == len(mine) else []
-    else:
-        try:
+    sets: list[tuple[Any, ...]] = []
+    if number == 1 and len(tensors) == len(mine):
+        sets = [_with(own, mine, tensors)]
+    elif number > 1:
+        with contextlib.suppress(ValueError):  # of another size
             sets = lay_out(own, number, tensors[0])
-        except ValueError:
-            sets = []
-    return sets if sets and all(map(_are_alike, placed(sets[0]), mine)) else None
+    return sets if sets and are_alike(sets[0], own) else None
+
+
+def are_alike(inputs: tuple[Any, ...], own: tuple[Any, ...]) -> bool:
+    """Tell whether what can be lent of two sets of inputs has the same layout and values."""
+    return all(map(_is_like, placed(inputs), placed(own)))
 
 
 def _with(own: tuple[Any, ...], mine: list[torch.Tensor], theirs: list[torch.Tensor]) -> tuple[Any, ...]:
@@ -71,7 +85,10 @@ def _with(own: tuple[Any, ...], mine: list[torch.Tensor], theirs: list[torch.Ten
     return tuple(places.get(id(value), value) for value in own)
 
 
-def _are_alike(theirs: torch.Tensor, mine: torch.Tensor) -> bool:
-    return (theirs.dtype, theirs.shape, theirs.stride()) == (mine.dtype, mine.shape, mine.stride()) and torch.equal(
-        theirs, mine
-    )
+def _is_like(theirs: torch.Tensor, mine: torch.Tensor) -> bool:
+    if (theirs.dtype, theirs.shape, theirs.stride()) != (mine.dtype, mine.shape, mine.stride()):
+        return False
+    try:
+        return torch.equal(theirs, mine)
+    except RuntimeError:  # no such comparison of this dtype
+        return False

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from flopwatch.measure.client import CaseFailed
 from flopwatch.measure.fitness import SlotReading, pair_fault
-from flopwatch.measure.protocol import Method, Plan, Prepared
+from flopwatch.measure.protocol import Method, Plan, Prepared, Refusal
 from flopwatch.model import Case, Choice
 
 if TYPE_CHECKING:
@@ -221,15 +221,24 @@ def _sample_launches(slots: Slots, case: Case) -> Turns:
 
 
 def _prepare(
-    slots: Slots, case: Case, plan: Plan | None, pins: tuple[Sequence[Choice], Sequence[Choice]]
+    slots: Slots,
+    case: Case,
+    plan: Plan | None,
+    pins: tuple[Sequence[Choice], Sequence[Choice]],
+    *,
+    lending: bool = True,
 ) -> tuple[Prepared, Prepared]:
     """Make the case ready in both slots, under one plan, and on the same inputs where these can be lent."""
     first, second = slots
     second.release(case)  # what it has borrowed, before its owner gives it back
     zero = first.prepare(case, plan, pins[0])
-    one = second.prepare(case, zero.plan, pins[1], lent=first.lend(case, second))
+    one = second.prepare(case, zero.plan, pins[1], lent=first.lend(case, second) if lending else "")
+    if one.refusal is Refusal.UNOPENED:  # what nobody opens is not given back: lend no more of it
+        first.lends = False
+    if one.refusal is Refusal.WRITTEN:
+        return _prepare(slots, case, one.plan, pins, lending=False)
     if one.plan != zero.plan:  # it could not be captured into a graph: sample both alike
-        return _prepare(slots, case, one.plan, pins)
+        return _prepare(slots, case, one.plan, pins, lending=lending)
     return zero, one
 
 

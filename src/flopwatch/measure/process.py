@@ -118,7 +118,7 @@ class Nursery(contextlib.AbstractContextManager["Nursery"]):
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process; close() closes it
         self._ready = False
         self._failure: Failure | None = None
-        self._lock = threading.Lock()  # the slots of a pair prepare, fork and reap from two threads
+        self._lock = threading.Lock()  # both sides are asked, forked and reaped from two threads
         with theirs:
             arguments = [str(code.benchmarks.resolve()), code.device, str(theirs.fileno())]
             self._process = subprocess.Popen(  # noqa: S603 - an interpreter that the user chose, and our own module

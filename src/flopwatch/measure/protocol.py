@@ -84,6 +84,17 @@ class Request:
     lent: str = ""
 
 
+class Refusal(enum.Enum):
+    """Why inputs that were lent cannot be used.
+
+    UNOPENED: the system does not let this process open the other's memory.
+    WRITTEN: the kernel writes to its inputs, which are the other's too.
+    """
+
+    UNOPENED = "unopened"
+    WRITTEN = "written"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
     """How a case will be sampled, which configurations its autotuned kernels run in, and whether it borrowed inputs."""
@@ -91,6 +102,7 @@ class Prepared:
     plan: Plan
     choices: tuple[Choice, ...]
     borrowed: bool = False
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -110,7 +110,9 @@ class Session:
         self.release(case if beside else None)
         self._tuner.start(pins)
         prepared = self._ready[case] = PreparedCase(self.suite(case), case, plan, lent=lent)
-        return Prepared(plan=prepared.plan, choices=self._tuner.choices, borrowed=prepared.borrowed)
+        return Prepared(
+            plan=prepared.plan, choices=self._tuner.choices, borrowed=prepared.borrowed, refusal=prepared.refusal
+        )
 
     def time(self, case: Case) -> Timing:
         """Take the samples of one point of the history."""

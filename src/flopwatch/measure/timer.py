@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from flopwatch.measure.inputs import copy_inputs, input_bytes, make_inputs
-from flopwatch.measure.lending import borrow, lend
-from flopwatch.measure.protocol import Method, Plan
+from flopwatch.measure.lending import are_alike, borrow, lend, open_lent
+from flopwatch.measure.protocol import Method, Plan, Refusal
 
 if TYPE_CHECKING:
     from flopwatch.model import Case
@@ -67,15 +67,21 @@ class PreparedCase:
     """
 
     def __init__(self, suite: Suite, case: Case, plan: Plan | None = None, *, lent: str = "") -> None:
+        tensors = open_lent(lent) if lent else None
+        self.refusal = Refusal.UNOPENED if lent and tensors is None else None
         self._call = suite.call(case.provider)
         self._spacer = torch.empty(secrets.randbelow(SPACER_PAGES) << 21, dtype=torch.uint8, device="cuda")
-        self._inputs = [make_inputs(suite, case, seed=0)]
+        own = make_inputs(suite, case, seed=0)
+        self._inputs = [own]
         self._memory: torch.Tensor | None = None
-        borrowed = borrow(lent, self._inputs[0], plan.input_sets) if lent and plan else None
+        borrowed = borrow(tensors, own, plan.input_sets) if tensors and plan else None
         self.borrowed = borrowed is not None
         if borrowed is not None:
             self._inputs = borrowed
         result = self._call(*self._inputs[0])  # compiles and tunes
+        if self.borrowed and not are_alike(self._inputs[0], own):
+            self.refusal = Refusal.WRITTEN
+        del own, tensors, borrowed
         self._cold_bytes = COLD_L2_FACTOR * torch.cuda.get_device_properties().L2_cache_size
         self._flush = torch.empty(self._cold_bytes, dtype=torch.int8, device="cuda")
         self._graph: torch.cuda.CUDAGraph | None = None
