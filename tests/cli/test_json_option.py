@@ -116,15 +116,17 @@ def test_a_named_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     read: list[bytes] = []
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
     reader.start()
+    claim_json(pipe)
     show(CASE, pipe, say)
     reader.join(10)
     assert from_json(read[0], Case) == CASE
     assert pipe.is_fifo()
 
 
-def test_a_report_that_cannot_be_printed_is_told_in_the_same_way(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_printed_is_told_in_the_same_way_and_does_not_cost_the_file(tmp_path: Path) -> None:
     def fail() -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(UsageError, match=r"the report cannot be written\n  why: No space left on device"):
         show(CASE, tmp_path / "gate.json", fail)
+    assert from_json((tmp_path / "gate.json").read_bytes(), Case) == CASE
