@@ -86,9 +86,7 @@ def drawn(effects: Sequence[float], launch_effects: Sequence[float] = ()) -> Gat
         choices=(Choice(kernel="matmul_kernel", config="BLOCK_M: 64, num_warps: 4", timings_us={"num_warps: 4": 3.5}),),
     )
     verdicts = [
-        _judged(
-            CaseVerdict(case=case, base=side, head=side), pairs, replace_margin=margin, result=series, launch=launch
-        )
+        _judged(CaseVerdict(case=case, base=side, head=side), pairs, margin=margin, result=series, launch=launch)
         for case, margin, series, launch in zip(cases, margins, decision.series, launches.values(), strict=True)
     ]
     fact = KernelFacts(
