@@ -91,7 +91,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
     monkeypatch.setattr(Sides, "worker", worker)
     monkeypatch.setattr(Sides, "start_nurseries", lambda _sides: None)
-    monkeypatch.setattr("flopwatch.bisect.times.present_gpus", lambda: {"GPU-0": "NVIDIA H200"})
+    monkeypatch.setattr("flopwatch.measure.nvml.present_gpus", lambda: {"GPU-0": "NVIDIA H200"})
     monkeypatch.setattr("flopwatch.bisect.times.Watch", watch)
     return machine
 

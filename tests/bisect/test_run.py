@@ -304,7 +304,7 @@ def test_without_a_gpu_nothing_is_checked_out_and_facts_are_offered(
     def no_driver() -> None:
         raise MachineError("no NVIDIA driver answers")
 
-    monkeypatch.setattr("flopwatch.bisect.times.present_gpus", no_driver)
+    monkeypatch.setattr("flopwatch.measure.nvml.present_gpus", no_driver)
     monkeypatch.setattr("flopwatch.bisect.run.checkout", lambda *_, **__: pytest.fail("it was checked out"))
     good, bad = line.takes(FAST), line.takes(SLOW)
     with pytest.raises(MachineError, match="needs a GPU") as caught:

@@ -95,7 +95,7 @@ def test_without_a_gpu_the_exit_code_is_4_and_the_text_says_why(
     def no_driver() -> None:
         raise MachineError("no NVIDIA driver answers")
 
-    monkeypatch.setattr("flopwatch.compare.run.present_gpus", no_driver)
+    monkeypatch.setattr("flopwatch.measure.nvml.present_gpus", no_driver)
     assert main(["compare", "-C", str(toy.root)]) == ExitCode.UNFIT
     assert capsys.readouterr().err == (
         "flopwatch: flopwatch compare needs a GPU\n"

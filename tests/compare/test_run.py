@@ -31,7 +31,7 @@ def machine(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
     monkeypatch.setattr(Sides, "worker", worker)
     monkeypatch.setattr(Sides, "start_nurseries", lambda _sides: None)
-    monkeypatch.setattr("flopwatch.compare.run.present_gpus", lambda: {"GPU-0": "NVIDIA H200"})
+    monkeypatch.setattr("flopwatch.measure.nvml.present_gpus", lambda: {"GPU-0": "NVIDIA H200"})
     monkeypatch.setattr("flopwatch.compare.run.Watch", lambda _uuid: FakeWatch(processes=()))
     return gpu
 
@@ -40,7 +40,7 @@ def test_without_a_gpu_nothing_is_checked_out(toy: ToyRepository, monkeypatch: p
     def no_driver() -> None:
         raise MachineError("no NVIDIA driver answers")
 
-    monkeypatch.setattr("flopwatch.compare.run.present_gpus", no_driver)
+    monkeypatch.setattr("flopwatch.measure.nvml.present_gpus", no_driver)
     monkeypatch.setattr("flopwatch.compare.run.checkout", lambda *_, **__: pytest.fail("it was checked out"))
     with pytest.raises(MachineError, match="flopwatch compare needs a GPU") as caught:
         run_compare(PROVIDERS, toy.root)
@@ -49,7 +49,7 @@ def test_without_a_gpu_nothing_is_checked_out(toy: ToyRepository, monkeypatch: p
 
 
 def test_a_driver_without_a_gpu_is_no_gpu(toy: ToyRepository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flopwatch.compare.run.present_gpus", dict)
+    monkeypatch.setattr("flopwatch.measure.nvml.present_gpus", dict)
     with pytest.raises(MachineError, match="needs a GPU"):
         run_compare(PROVIDERS, toy.root)
 

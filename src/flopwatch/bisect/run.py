@@ -15,11 +15,12 @@ from flopwatch.bisect.commits import Range, first_parent, merge_bases, read_comm
 from flopwatch.bisect.facts import FACTS, open_facts
 from flopwatch.bisect.judge import Difference, Judge, code_identity
 from flopwatch.bisect.result import Bisection, Commit, Outcome, Step
-from flopwatch.bisect.times import open_times, require_gpu
+from flopwatch.bisect.times import no_gpu, open_times
 from flopwatch.checkout import checkout
 from flopwatch.config import Config, load_config
 from flopwatch.errors import GitError, MachineError, UsageError
 from flopwatch.gate.pairs import Observer
+from flopwatch.measure.nvml import require_gpu
 from flopwatch.static.devices import find_device
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def run_bisect(
     good, bad = (read_commit(git.resolve(name, cwd=root), cwd=root) for name in (options.good, options.bad))
     bases = merge_bases(good.hash, bad.hash, cwd=root)
     if not options.fact:
-        require_gpu()
+        require_gpu(no_gpu)
     with contextlib.ExitStack() as stack:
         bad_tree = stack.enter_context(checkout(bad.hash, config, root=root))
         judge: Judge

@@ -31,7 +31,7 @@ from flopwatch.gate.result import PairLog
 from flopwatch.gate.sides import Arm
 from flopwatch.measure import fitness
 from flopwatch.measure.client import Mode
-from flopwatch.measure.nvml import Watch, present_gpus
+from flopwatch.measure.nvml import Watch
 from flopwatch.measure.protocol import Hello
 from flopwatch.model import Case, Mark
 from flopwatch.stats import Design, decide, pairs_to_settle, single_p
@@ -210,7 +210,7 @@ def open_times(
         hello = worker.hello
     declared = one_case(hello, case)
     if hello.gpu_uuid is None:
-        raise _no_gpu("torch finds none")
+        raise no_gpu("torch finds none")
     with Watch(hello.gpu_uuid) as watch:
         fitness.require(fitness.before(watch.gpu(), watch.snapshot()))
         yield Times(
@@ -228,21 +228,8 @@ def open_times(
         )
 
 
-def require_gpu() -> None:
-    """Make sure that there is a GPU, before anything is checked out.
-
-    Raises:
-        MachineError: there is none.
-    """
-    try:
-        present = present_gpus()
-    except MachineError as error:
-        raise _no_gpu(str(error.what)) from None
-    if not present:
-        raise _no_gpu("the driver has none")
-
-
-def _no_gpu(why: str) -> MachineError:
+def no_gpu(why: str) -> MachineError:
+    """Say that times cannot be compared here, and what can be."""
     return MachineError(
         "flopwatch bisect needs a GPU to compare times",
         why=why,

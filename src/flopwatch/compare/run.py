@@ -25,7 +25,7 @@ from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure import fitness
 from flopwatch.measure.client import Mode
 from flopwatch.measure.machine import read_machine
-from flopwatch.measure.nvml import Watch, present_gpus
+from flopwatch.measure.nvml import Watch, require_gpu
 from flopwatch.static.devices import find_device
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def run_compare(
     observer = observer or Observer()
     kind = options.kind
     config = load_config(root)
-    require_gpu()
+    require_gpu(_no_gpu)
     with contextlib.ExitStack() as stack:
         observer.step("checking out both sides")
         opened = _open(options, kind, config, root, stack)
@@ -158,20 +158,6 @@ def run_compare(
             seconds=time.monotonic() - start,
             notes=(*sides.notes, *pairs.notes()),
         )
-
-
-def require_gpu() -> None:
-    """Make sure that there is a GPU, before anything is checked out.
-
-    Raises:
-        MachineError: there is none.
-    """
-    try:
-        present = present_gpus()
-    except MachineError as error:
-        raise _no_gpu(str(error.what)) from None
-    if not present:
-        raise _no_gpu("the driver has none")
 
 
 def _no_gpu(why: str) -> MachineError:

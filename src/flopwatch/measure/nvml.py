@@ -177,6 +177,23 @@ def present_gpus() -> dict[str, str]:
         nvml.nvmlShutdown()
 
 
+def require_gpu(refusal: Callable[[str], MachineError]) -> None:
+    """Make sure that there is a GPU, before anything is checked out.
+
+    Args:
+        refusal: makes an error of why there is none.
+
+    Raises:
+        MachineError: that error.
+    """
+    try:
+        present = present_gpus()
+    except MachineError as error:
+        raise refusal(str(error.what)) from None
+    if not present:
+        raise refusal("the driver has none")
+
+
 def full_uuid(uuid: str) -> str:
     """Spell a UUID as NVML does; torch leaves the prefix out.
 

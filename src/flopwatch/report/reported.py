@@ -12,10 +12,9 @@ from flopwatch.report.agreement import contradictions
 from flopwatch.report.headline import headline, reproduce, slower_in_time, slower_to_launch
 from flopwatch.report.policy import violations
 from flopwatch.report.untrusted import load_result
-from flopwatch.report.wording import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from flopwatch.config import Config
@@ -136,12 +135,6 @@ def accused(result: GateResult) -> list[CaseVerdict]:
     """Return the cases that fail the run, the worst first."""
     broken = [verdict for verdict in result.verdicts if verdict.mark is Mark.BROKEN]
     return [*broken, *slower_in_time(result), *slower_to_launch(result)]
-
-
-def overall(reports: Sequence[Reported]) -> str:
-    """Say the verdict over all files in one sentence: the worst, and how many others there are."""
-    more = len(reports) - 1
-    return reports[0].sentence + (f" Of {count(len(reports), 'result')}, this is the worst." if more else "")
 
 
 def _needy(result: GateResult) -> Iterator[CaseVerdict]:
