@@ -69,10 +69,6 @@ def test_a_process_that_was_there_first_is_foreign() -> None:
     assert "CUDA_VISIBLE_DEVICES" in fault.todo
 
 
-def test_a_process_of_ours_is_not_foreign() -> None:
-    assert fitness.before(H200, replace(REST, processes=(99,)), ours={99}) == ()
-
-
 def test_mig_is_a_fault() -> None:
     assert whats(fitness.before(replace(H200, mig=True), REST)) == ["NVIDIA H200 is cut into MIG instances"]
 

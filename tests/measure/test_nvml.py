@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import time
 from dataclasses import dataclass, field
@@ -212,6 +213,12 @@ def test_a_snapshot_says_how_the_gpu_does(library: Library) -> None:
     assert snapshot.free_memory_bytes == 140000 << 20
     assert snapshot.reasons == (ThrottleReason.SW_POWER_CAP, ThrottleReason.HW_THERMAL)
     assert snapshot.processes == (99, 412)
+
+
+def test_the_process_that_asks_is_not_among_the_others(library: Library) -> None:
+    library.processes = [412, os.getpid()]
+    with Watch(UUID) as watch:
+        assert watch.snapshot().processes == (412,)
 
 
 def test_an_idle_gpu_has_no_processes_and_not_an_unknown_number(library: Library) -> None:

@@ -107,20 +107,17 @@ class SlotReading:
         )
 
 
-def before(
-    gpu: Gpu, snapshot: Snapshot, *, ours: Collection[int] = (), needed_bytes: int = MIN_FREE_BYTES
-) -> tuple[Fault, ...]:
+def before(gpu: Gpu, snapshot: Snapshot, *, needed_bytes: int = MIN_FREE_BYTES) -> tuple[Fault, ...]:
     """Return why nothing should be measured on an idle GPU.
 
     Args:
         gpu: what it is.
         snapshot: how it does, before any worker was started.
-        ours: processes that we have on it nevertheless.
         needed_bytes: memory that both sides of the largest case need together.
     """
     faults = []
-    if foreign := set(snapshot.processes or ()) - set(ours):
-        faults.append(_busy(foreign, gpu.name))
+    if snapshot.processes:
+        faults.append(_busy(snapshot.processes, gpu.name))
     if gpu.mig:
         faults.append(
             Fault(

@@ -129,7 +129,8 @@ class Snapshot:
         power_w: what it draws; from Ampere on a mean over a second.
         free_memory_bytes: memory that nobody holds.
         reasons: why its clocks are not higher.
-        processes: ids of those that compute on it, in the driver's namespace, which need not be ours.
+        processes: ids of those that compute on it, in the driver's namespace, which need not be ours. Without the one
+            that asks: it may hold memory there, and waits while its workers measure.
     """
 
     time_s: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import time
 from typing import TYPE_CHECKING, Any, Self
 
@@ -105,7 +106,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
             power_w=_watts(self._ask(nvml.nvmlDeviceGetPowerUsage)),
             free_memory_bytes=None if memory is None else memory.free,
             reasons=None if bits == UNREAD else decode_reasons(bits),
-            processes=None if processes is None else tuple(sorted(process.pid for process in processes)),
+            processes=None if processes is None else tuple(sorted({one.pid for one in processes} - {os.getpid()})),
         )
 
     def gpu(self) -> Gpu:
