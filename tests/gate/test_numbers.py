@@ -3,7 +3,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self, cast
 
 import pytest
@@ -242,6 +242,13 @@ def test_both_sides_run_at_the_same_time_but_tune_one_after_the_other() -> None:
             ("numbers", 2, len(SEEDS)),
         )
     }
+
+
+def test_a_verdict_has_the_work_that_the_suite_declares_be_it_measured_or_not() -> None:
+    entry = replace(declared(), flops=2.0, bytes_moved=3.0)
+    for identical in (frozenset[Case](), frozenset([CASE])):
+        (verdict,) = check_on_gpu(FakeSides(Gpu()), [entry], identical, {})
+        assert (verdict.identical, verdict.flops, verdict.bytes_moved) == (bool(identical), 2.0, 3.0)
 
 
 @pytest.mark.parametrize("what", ["bits", "memory", "numbers"])

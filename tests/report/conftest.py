@@ -74,6 +74,7 @@ def timed(shape: str, mark: Mark, change: float, *, config: str = WIDE, dtype: s
         choices=(Choice(kernel="matmul_kernel", config=WIDE),),
     )
     head = replace(base, seconds=231.4e-6 * math.exp(change), choices=(Choice(kernel="matmul_kernel", config=config),))
+    m, n, k = map(int, shape.split("x"))
     return CaseVerdict(
         case=Case(suite="Matmul", values=(shape, dtype, "flopwatch")),
         base=base,
@@ -83,6 +84,8 @@ def timed(shape: str, mark: Mark, change: float, *, config: str = WIDE, dtype: s
         launch=series(Mark.SAME, 0.001),
         method="graph",
         margin=MARGIN,
+        flops=2.0 * m * n * k,
+        bytes_moved=2.0 * (m * k + k * n + m * n),
     )
 
 

@@ -55,3 +55,33 @@ def test_every_timed_case_is_in_the_plot_of_effects_and_the_needy_have_their_pai
 
 def test_what_an_unfit_machine_measured_is_not_drawn(gates: Gates) -> None:
     assert "<svg" not in page([Reported(result=with_samples(gates.unfit))])
+
+
+def test_a_roofline_is_drawn_and_told_in_numbers(gates: Gates) -> None:
+    text = page([Reported(result=gates.clean)])
+    assert text.count("<h2>Roofline</h2>") == 1
+    assert 'aria-label="Roofline of the NVIDIA H200: TFLOPS of 5 cases, base and head, by FLOPs a byte"' in text
+    assert "A square is beyond the axes. Not drawn: 41 cases without a time.</p>" in text
+    told = "Matmul[4096x4096x4096,float16,flopwatch]: same: base 231.4 µs, 593.9 TFLOPS, 60.0 % of the roofline; "
+    assert text.count(told) == 2
+
+
+@pytest.mark.parametrize("name", ["laptop", "unfit", "identical"])
+def test_where_nothing_was_timed_there_is_no_roofline_and_no_word_of_one(name: str, gates: Gates) -> None:
+    text = page([Reported(result=getattr(gates, name))])
+    assert "roofline" not in text.lower()
+
+
+def test_a_result_of_before_the_roofline_says_what_it_lacks(gates: Gates) -> None:
+    old = tuple(replace(verdict, flops=None, bytes_moved=None) for verdict in gates.slower.verdicts)
+    text = page([Reported(result=replace(gates.slower, verdicts=old))])
+    assert "<h2>Roofline</h2>" not in text
+    why = "No roofline: no case has a time, FLOPs and bytes. Not drawn: 4 cases without FLOPs or bytes."
+    assert f'<p class="quiet">{why}</p>' in text
+    assert text.count("<svg") == 1
+
+
+def test_a_gpu_whose_peaks_are_not_known_has_no_roofline(gates: Gates) -> None:
+    text = page([Reported(result=replace(gates.slower, gpu="NVIDIA <L4>"))])
+    assert "<h2>Roofline</h2>" not in text
+    assert "No roofline: the peaks of the NVIDIA &lt;L4&gt; are not known." in text

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flopwatch.static.devices import DEVICES
+from flopwatch.static.devices import device_called
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,11 +83,11 @@ class Derivation:
         """
         if self.work != "roofline":
             return list(benchmark.get(self.work, []))
-        device = next((device for device in DEVICES.values() if device.name == gpu), None)
+        device = device_called(gpu)
         if device is None:
             return []
         return [
-            max(flops / (device.dense_fp16_tflops * 1e12), moved / (device.memory_gbps * 1e9))
+            device.least_seconds(flops, moved)
             for flops, moved in zip(benchmark.get("flops", []), benchmark.get("bytes_moved", []), strict=False)
         ]
 

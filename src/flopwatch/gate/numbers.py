@@ -79,7 +79,12 @@ def check_on_gpu(
         for entry in running
     }
     return tuple(
-        found.get(entry.case) or CaseVerdict(case=entry.case, mark=Mark.SAME, identical=True) for entry in declared
+        replace(
+            found.get(entry.case) or CaseVerdict(case=entry.case, mark=Mark.SAME, identical=True),
+            flops=entry.flops,
+            bytes_moved=entry.bytes_moved,
+        )
+        for entry in declared
     )
 
 

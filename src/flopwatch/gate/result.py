@@ -28,6 +28,8 @@ class CaseVerdict:
         launch: what a call costs the host, likewise.
         method: how the time was sampled, "graph" or "events".
         margin: the slowdown that is accepted, as a log ratio.
+        flops: floating-point operations of one call, as head's suite declares them; None without a GPU.
+        bytes_moved: bytes that one call must move, likewise.
         notes: what else is worth knowing, such as another configuration chosen by the tuner.
     """
 
@@ -41,6 +43,8 @@ class CaseVerdict:
     launch: SeriesResult | None = None
     method: str = ""
     margin: float = 0.0
+    flops: float | None = None
+    bytes_moved: float | None = None
     notes: tuple[str, ...] = ()
 
     @property

@@ -136,10 +136,7 @@ def roofline_s(entry: DeclaredCase) -> float:
     >>> roofline_s(DeclaredCase(case=case, small=case, own=True, max_diff_eps=None, flops=1e9, bytes_moved=4.8e9))
     0.001
     """
-    return max(
-        entry.flops / (_DEVICE.dense_fp16_tflops * 1e12),
-        entry.bytes_moved / (_DEVICE.memory_gbps * 1e9),
-    )
+    return _DEVICE.least_seconds(entry.flops, entry.bytes_moved)
 
 
 @dataclass(kw_only=True)

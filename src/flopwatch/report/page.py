@@ -14,8 +14,10 @@ from flopwatch.report.accused import accusations, reach
 from flopwatch.report.cases import chosen, summary, word
 from flopwatch.report.escape import html
 from flopwatch.report.notes import provenance, quiet_notes
+from flopwatch.report.roofline import left_out, placed, roofline, seconds_of, told
 from flopwatch.report.svg import effects, samples
 from flopwatch.report.wording import count, effect_of
+from flopwatch.static.devices import device_called
 from flopwatch.units import format_seconds
 from flopwatch.verdict import eps_of
 
@@ -56,6 +58,8 @@ line { stroke: var(--faint) } line.axis { stroke: var(--quiet) }
 line.margin { stroke: var(--doubt); stroke-dasharray: 4 3 }
 line.interval { stroke: currentColor; stroke-width: 2 } line.estimate { stroke: var(--own) }
 .point { fill: currentColor } .pair { color: var(--own) }
+line.roof { stroke: var(--own); stroke-width: 2 } line.moved { stroke: currentColor }
+.ring { fill: none; stroke: currentColor; stroke-width: 1.5 }
 """
 _HEAD = """\
 <!doctype html>
@@ -105,6 +109,7 @@ def _result(result: GateResult) -> Iterator[str]:
         yield f"<h2>Effects, with intervals of 99 %</h2>\n{_scrolled('effects', plot)}"
         yield '<p class="quiet">Dashed: the margin. A square is beyond the axis.</p>'
     yield from _plots(result, [verdict for verdict in needy if verdict.time is not None] or timed)
+    yield from _roofline(result, ranked)
     explained: list[str] = []
     for head, lines in islice(accusations(result, reach), MAX_EXPLAINED):
         explained += [head, *(f"  {line}" for line in lines)]
@@ -136,6 +141,27 @@ def _plots(result: GateResult, verdicts: Sequence[CaseVerdict]) -> Iterator[str]
         yield '<h2>Pairs, in the order of measuring</h2>\n<div class="plots">'
         yield from figures
         yield '</div>\n<p class="quiet">Circles: the screen. Squares: fresh pairs of what was flagged or open.</p>'
+
+
+def _roofline(result: GateResult, verdicts: Sequence[CaseVerdict]) -> Iterator[str]:
+    """Yield the roofline, or why there is none; nothing where nothing was timed."""
+    if result.gpu is None or result.unfit or not any(seconds_of(verdict) for verdict in verdicts):
+        return
+    device, cases = device_called(result.gpu), placed(verdicts)
+    if device is None:
+        yield f'<p class="quiet">No roofline: the peaks of the {html(result.gpu)} are not known.</p>'
+        return
+    why = left_out(verdicts, cases)
+    if not cases:
+        yield f'<p class="quiet">No roofline: no case has a time, FLOPs and bytes. {why}</p>'
+        return
+    yield f"<h2>Roofline</h2>\n{_scrolled('roofline', roofline(cases, device))}"
+    yield (
+        '<p class="quiet">Rings: base. Dots: head. The roof is the data sheet\'s: memory, and tensor cores at 16 bits;'
+        " other types have another peak, and data that stay in the cache may exceed the memory's."
+        f" A square is beyond the axes.{why and f' {why}'}</p>"
+    )
+    yield from _fold("The roofline in numbers", [told(case, device) for case in cases])
 
 
 def _table(caption: str, result: GateResult, verdicts: Iterable[CaseVerdict]) -> str:

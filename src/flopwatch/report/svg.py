@@ -1,6 +1,7 @@
 """Plots inside a page: effects with their intervals, and the pairs behind one; colours are the page's to choose.
 
 Points differ in shape as well as in colour, and each says in words what it is to whoever points at it or hears it read.
+What they are drawn of is here as well, for `flopwatch.report.roofline`.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ def effects(verdicts: Sequence[CaseVerdict]) -> str:
     height = ROW * len(rows) + FOOT
 
     def x(value: float) -> float:
-        return _along(value, -end, end, NAMES + 50, WIDTH - 50)
+        return along(value, -end, end, NAMES + 50, WIDTH - 50)
 
-    parts = [_open(WIDTH, height, f"Change of the time of {len(rows)} cases, with intervals of 99 %")]
+    parts = [canvas(WIDTH, height, f"Change of the time of {len(rows)} cases, with intervals of 99 %")]
     for tick in (-end / 1.05, -end / 2.1, 0.0, end / 2.1, end / 1.05):
         at = x(tick)
         label = format_change(tick) if tick else "as fast"
         parts += [
-            _line(at, 0, at, height - FOOT + 6, "axis" if tick == 0 else "grid"),
+            line(at, 0, at, height - FOOT + 6, "axis" if tick == 0 else "grid"),
             f'<text x="{at:.1f}" y="{height - FOOT + 22:.1f}" text-anchor="middle">{html(label)}</text>',
         ]
     for index, (verdict, series, middle) in enumerate(rows):
@@ -64,9 +65,9 @@ def effects(verdicts: Sequence[CaseVerdict]) -> str:
         parts += [
             f'<g class="{kind}"><title>{html(told)}</title>',
             f'<text x="{NAMES:g}" y="{y + 4:.1f}" text-anchor="end">{name}</text>',
-            _line(x(low), y, x(high), y, "interval"),
-            _line(x(verdict.margin), y - ROW / 2, x(verdict.margin), y + ROW / 2, "margin"),
-            _point(x(middle), y, is_square=abs(middle) > end),
+            line(x(low), y, x(high), y, "interval"),
+            line(x(verdict.margin), y - ROW / 2, x(verdict.margin), y + ROW / 2, "margin"),
+            dot(x(middle), y, is_square=abs(middle) > end),
             "</g>",
         ]
     return "\n".join([*parts, "</svg>"])
@@ -85,50 +86,52 @@ def samples(verdict: CaseVerdict, found: Sequence[tuple[str, float]]) -> str:
     bottom = SMALL_HEIGHT - SMALL_FOOT
 
     def x(index: float) -> float:
-        return _along(index, 0, len(found) + 1, SMALL_LEFT, SMALL_WIDTH - 8)
+        return along(index, 0, len(found) + 1, SMALL_LEFT, SMALL_WIDTH - 8)
 
     def y(value: float) -> float:
-        return _along(value, low - room, high + room, bottom, 8)
+        return along(value, low - room, high + room, bottom, 8)
 
     title = f"{len(found)} pairs of {verdict.case.id}: head's time against base's"
-    parts = [_open(SMALL_WIDTH, SMALL_HEIGHT, title)]
+    parts = [canvas(SMALL_WIDTH, SMALL_HEIGHT, title)]
     lines = [(0.0, "axis", "as fast"), (verdict.margin, "margin", f"margin {slowdown(verdict.margin)}")]
     if verdict.time is not None and verdict.time.estimate is not None:
         lines.append((verdict.time.estimate, "estimate", f"estimate {format_change(verdict.time.estimate)}"))
     for value, kind, told in lines:
-        parts.append(
-            f"<g><title>{html(told)}</title>{_line(SMALL_LEFT, y(value), SMALL_WIDTH - 8, y(value), kind)}</g>"
-        )
+        parts.append(f"<g><title>{html(told)}</title>{line(SMALL_LEFT, y(value), SMALL_WIDTH - 8, y(value), kind)}</g>")
     parts += [
         f'<text x="{SMALL_LEFT - 6:g}" y="{y(value) + 4:.1f}" text-anchor="end">{math.expm1(value) * 100:+.2f} %</text>'
         for value in (low, high)
     ]
     for index, (stage, value) in enumerate(found, start=1):
         told = f"pair {index}, {stage}: {format_change(value)}"
-        point = _point(x(index), y(value), is_square=stage != "screen")
+        point = dot(x(index), y(value), is_square=stage != "screen")
         parts.append(f'<g class="pair"><title>{html(told)}</title>{point}</g>')
     middle = (SMALL_LEFT + SMALL_WIDTH) / 2
     parts.append(f'<text x="{middle:g}" y="{SMALL_HEIGHT - 8:g}" text-anchor="middle">pair</text>')
     return "\n".join([*parts, "</svg>"])
 
 
-def _open(width: float, height: float, title: str) -> str:
+def canvas(width: float, height: float, title: str) -> str:
+    """Begin a plot, and say what it shows to whoever cannot see it."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img"'
         f' aria-label="{html(title)}">'
     )
 
 
-def _along(value: float, low: float, high: float, start: float, end: float) -> float:
+def along(value: float, low: float, high: float, start: float, end: float) -> float:
     """Return where a value lies between two ends; what is beyond is drawn at the border."""
     return start + (end - start) * min(max((value - low) / (high - low), 0.0), 1.0)
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    """Draw a line; the page has a style for its kind."""
     return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
-def _point(x: float, y: float, *, is_square: bool) -> str:
+def dot(x: float, y: float, *, is_square: bool, kind: str = "point", radius: int = 4) -> str:
+    """Draw a point; a square one is beyond the axes, or of another stage."""
     if is_square:
-        return f'<rect class="point" x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"/>'
-    return f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="4"/>'
+        size = 2 * radius
+        return f'<rect class="{kind}" x="{x - radius:.1f}" y="{y - radius:.1f}" width="{size}" height="{size}"/>'
+    return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'

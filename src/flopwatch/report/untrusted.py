@@ -105,6 +105,8 @@ _KEYS: dict[tuple[type, str], str] = {
 }
 _LOG_RATIO = (-MAX_LOG_RATIO, MAX_LOG_RATIO)
 _SECONDS = (0.0, 1e9)
+#: Of one call: 1e24 operations keep a B200 busy for 14 years.
+_WORK = (0.0, 1e24)
 _PERCENT = (0.0, 1e6)
 _SHARE = (0.0, 1.0)
 #: The range of numbers that are computed with, by the name of their key; all others are finite, and shown.
@@ -120,6 +122,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "launch_log_ratios": _LOG_RATIO,
     "seconds": _SECONDS,
     "launch_seconds": _SECONDS,
+    "flops": _WORK,
+    "bytes_moved": _WORK,
     "same_within_percent": _PERCENT,
     "limit_percent": _PERCENT,
     "max_diff": (0.0, math.inf),

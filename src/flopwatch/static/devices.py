@@ -43,6 +43,14 @@ class Device:
     source: str
     warp_size: int = _WARP_SIZE
 
+    def least_seconds(self, flops: float, bytes_moved: float) -> float:
+        """Return the least time that work takes: its operations and its bytes at their peaks, whichever is longer.
+
+        >>> DEVICES["h200"].least_seconds(989.4e9, 4.8e6), DEVICES["h200"].least_seconds(0.0, 9.6e9)
+        (0.001, 0.002)
+        """
+        return max(flops / (self.dense_fp16_tflops * 1e12), bytes_moved / (self.memory_gbps * 1e9))
+
 
 def _datacenter(
     *,
@@ -132,6 +140,15 @@ _ALL = (
 
 #: Every device that can be pretended, by key.
 DEVICES: Mapping[str, Device] = MappingProxyType({device.key: device for device in _ALL})
+
+
+def device_called(gpu: str | None) -> Device | None:
+    """Return the device that the driver calls by that name; None where its peaks are not known.
+
+    >>> device_called("NVIDIA H200").key, device_called("another")
+    ('h200', None)
+    """
+    return next((device for device in DEVICES.values() if device.name == gpu), None)
 
 
 def find_device(key: str) -> Device:

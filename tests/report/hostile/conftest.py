@@ -86,7 +86,13 @@ def drawn(effects: Sequence[float], launch_effects: Sequence[float] = ()) -> Gat
         choices=(Choice(kernel="matmul_kernel", config="BLOCK_M: 64, num_warps: 4", timings_us={"num_warps: 4": 3.5}),),
     )
     verdicts = [
-        _judged(CaseVerdict(case=case, base=side, head=side), pairs, margin=margin, result=series, launch=launch)
+        _judged(
+            CaseVerdict(case=case, base=side, head=side, flops=137.4e9, bytes_moved=100.7e6),
+            pairs,
+            margin=margin,
+            result=series,
+            launch=launch,
+        )
         for case, margin, series, launch in zip(cases, margins, decision.series, launches.values(), strict=True)
     ]
     fact = KernelFacts(
@@ -263,6 +269,12 @@ def _wrong_numbers(result: dict[str, Any], whole: bytes) -> Iterator[tuple[str, 
     ):
         for name, number in numbers.items():
             yield f"{'.'.join(map(str, path))} is {name}", put(result, path, number)
+    for key in ("flops", "bytes_moved"):  # which may be none, and larger than seconds
+        for name in ("a bool", "a string", "a list", "an object", "huge", "negative"):
+            yield f"{key} is {name}", put(result, ("verdicts", 0, key), numbers[name])
+        for constant in ("NaN", "-Infinity", "1e999", "1.1e24", "-5e-324", "9" * 25):
+            text = put(result, ("verdicts", 0, key), "here").replace(b'"here"', constant.encode())
+            yield f"{key} is {constant[:12]}", text
     for constant in ("NaN", "Infinity", "-Infinity", "1e999", "-1e400", "9" * 25, "9" * 5000, "01", "+1", ".5", "0x10"):
         yield f"seconds is {constant[:12]}", whole.replace(b'"seconds": 91.25', f'"seconds": {constant}'.encode())
 

@@ -21,6 +21,7 @@ from flopwatch.report.junit import junit
 from flopwatch.report.markdown import COMMENT_BYTES, SUMMARY_BYTES, comment, job_summary
 from flopwatch.report.page import page
 from flopwatch.report.reported import Origin, Reported, report_on, worst_first
+from flopwatch.report.svg import WIDTH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -147,6 +148,27 @@ def test_text_stays_text(evil_text: bytes, gate_json: Path) -> None:
     assert report.refusal == ""
     check([report])
     assert time.monotonic() - start < MAX_SECONDS
+
+
+@pytest.mark.parametrize("flops", [0, 5e-324, 1.0, 1e24])
+@pytest.mark.parametrize("moved", [0, 5e-324, 1.0, 1e24])
+@pytest.mark.parametrize("seconds", [5e-324, 1.0, 1e9])
+def test_a_roofline_of_the_absurd_stays_within_its_page(
+    flops: float, moved: float, seconds: float, honest: GateResult, gate_json: Path
+) -> None:
+    table = json.loads(to_json(honest))
+    table["verdicts"][0] |= {"flops": flops, "bytes_moved": moved}
+    table["verdicts"][0]["head"]["seconds"] = seconds
+    report = report_on(file(gate_json, json.dumps(table).encode()), origin=Origin())
+    assert report.refusal == ""
+    text = page([report])
+    seen = Page(text)
+    assert (seen.tags - TAGS, seen.attributes - ATTRIBUTES, seen.depth) == (set(), set(), 0)
+    plot = text.partition("<h2>Roofline</h2>")[2].partition("</svg>")[0]
+    places = re.findall(r'\b(?:x|y|cx|cy|x1|x2|y1|y2)="([^"]*)"', plot)
+    assert len(places) > 40
+    assert all(0 <= float(place) <= WIDTH for place in places)
+    assert not re.search(r"\b(nan|inf)\b", text)
 
 
 def test_the_checks_catch_what_they_are_for(honest: GateResult) -> None:

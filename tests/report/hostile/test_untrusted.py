@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,6 +55,24 @@ def test_a_file_without_what_has_a_default_is_read(honest: GateResult) -> None:
     for key in ("exit_code", "same_within_percent", "notes", "waivers", "interrupted", "schema_version"):
         del table[key]
     assert read_result(json.dumps(table).encode()).verdicts == honest.verdicts
+
+
+def test_a_file_of_before_the_roofline_is_read(honest: GateResult) -> None:
+    table = json.loads(to_json(honest))
+    for verdict in table["verdicts"]:
+        del verdict["flops"], verdict["bytes_moved"]
+    expected = tuple(replace(verdict, flops=None, bytes_moved=None) for verdict in honest.verdicts)
+    assert read_result(json.dumps(table).encode()).verdicts == expected
+
+
+@pytest.mark.parametrize("key", ["flops", "bytes_moved"])
+def test_work_that_nothing_can_do_is_refused_by_its_key(key: str, honest: GateResult) -> None:
+    table = json.loads(to_json(honest))
+    for value in (-1.0, 1.1e24):
+        table["verdicts"][1][key] = value
+        with pytest.raises(UndecidedError) as caught:
+            read_result(json.dumps(table).encode())
+        assert caught.value.why == f"$.verdicts[1].{key}: not between 0 and 1e+24"
 
 
 def test_the_refusal_names_the_key_and_repeats_nothing(honest: GateResult) -> None:
