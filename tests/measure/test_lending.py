@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.measure.conftest import write_code
 
+from flopwatch.measure import process
 from flopwatch.measure.client import Mode, Nursery, Worker
 from flopwatch.measure.inputs import copy_inputs
 from flopwatch.measure.lending import borrow, lend, open_lent
@@ -179,3 +180,30 @@ def test_all_memory_is_given_back_time_and_again(pair: tuple[Worker, Worker]) ->
         assert borrower.prepare(product("large"), plan, lent=owner.lend(product("large"), borrower)).borrowed
     borrower.release(product("large"))
     owner.release(product("large"))
+
+
+@pytest.mark.gpu
+def test_nothing_stays_in_the_shared_memory_of_the_system(pair: tuple[Worker, Worker]) -> None:
+    owner, borrower = pair
+    plan = owner.prepare(product("plain")).plan
+    assert borrower.prepare(product("plain"), plan, lent=owner.lend(product("plain"), borrower)).borrowed
+    assert owner.pid is not None
+    lent = {*process.SHARED_MEMORY.glob(f"torch_{owner.pid}_*")}
+    assert lent
+    borrower.close()
+    owner.close()
+
+    assert not lent & {*process.SHARED_MEMORY.iterdir()}
+
+
+def test_only_the_memory_of_that_process_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "SHARED_MEMORY", tmp_path)
+    for name in ("torch_1258_20_197", "cuda.shm.0.4ea.1", "torch_12580_20_197", "cuda.shm.0.4eb.1", "sem.mp-1258"):
+        (tmp_path / name).touch()
+    process.forget_lent(1258)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "cuda.shm.0.4eb.1",
+        "sem.mp-1258",
+        "torch_12580_20_197",
+    ]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 import msgspec
 
 from flopwatch.errors import FlopwatchError
-from flopwatch.measure.process import Code, Nursery, NurseryFailed, Process, spawn
+from flopwatch.measure.process import Code, Nursery, NurseryFailed, Process, forget_lent, spawn
 from flopwatch.measure.protocol import Compiled, Hello, Mode, Op, Plan, Prepared, Reply, Request
 from flopwatch.model import Choice, Failure, KernelFacts, Memory, Numbers, Timing, from_json, to_json
 
@@ -64,6 +64,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         self._abandoned = False
         #: Whether others can open its memory; who found out that they cannot says so here.
         self.lends = True
+        self._has_lent = False
 
     @property
     def pid(self) -> int | None:
@@ -110,6 +111,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         """
         if not self.lends or self._code.interpreter != to._code.interpreter:
             return ""  # another torch, perhaps, with other words for it
+        self._has_lent = True
         return self._ask(Request(op=Op.LEND.word, case=case), Op.LEND, str)
 
     def launch(self, case: Case, samples: int) -> tuple[float, ...]:
@@ -167,6 +169,8 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+            if self._has_lent:
+                forget_lent(self._process.pid)
             self._process = None
             os.close(self._replies)
         if self._log is not None:
