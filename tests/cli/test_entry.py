@@ -82,7 +82,9 @@ def test_a_full_disk_is_told_so(
     assert capsys.readouterr().err.endswith("flopwatch: No space left on device\n")
 
 
-@pytest.mark.parametrize("verb", ["compare", "doctor", "gate", "waive"])
+@pytest.mark.parametrize(
+    "verb", ["bisect", "compare", "doctor", "gate", "history", "init", "record", "report", "waive"]
+)
 def test_every_verb_has_a_page_that_ends_in_examples_and_exit_codes(
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

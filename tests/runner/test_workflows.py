@@ -1,9 +1,17 @@
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.report.conftest import GONE, SPILLING, small
+
+from flopwatch.model import Mark, to_json
+from flopwatch.verdict import Side
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".github" / "workflows"
@@ -23,6 +31,7 @@ def without_comments(text: str) -> str:
     return re.sub(r"(?m)(^|\s)#.*$", "", text)
 
 
+TEMPLATE = (ROOT / "src/flopwatch/scaffold/templates/flopwatch.yml").read_text(encoding="utf-8")
 ALL_JOBS = [(name, key, text) for name, workflow in WORKFLOWS.items() for key, text in jobs(workflow).items()]
 ON_OUR_MACHINE = {(name, key): text for name, key, text in ALL_JOBS if "self-hosted" in text}
 SANDBOXED = {where: text for where, text in ON_OUR_MACHINE.items() if where[0] != "gpu-branch.yml"}
@@ -109,3 +118,37 @@ def test_ci_needs_no_gpu_and_builds_the_dashboard() -> None:
 
     assert "self-hosted" not in ci
     assert {"lint", "types", "docs", "tests", "gate", "dashboard"} <= set(re.findall(r"session: ([a-z]+)", ci))
+
+
+@pytest.mark.parametrize("workflow", [WORKFLOWS["ci.yml"], TEMPLATE], ids=["ours", "init"])
+def test_a_red_mark_without_a_gpu_comes_with_its_report(workflow: str, tmp_path: Path) -> None:
+    (step,) = [step for step in re.split(r"(?m)^      - ", workflow) if "flopwatch report" in step]
+    commands = re.sub(r"(?m)^ {10}", "", step.partition("run: |\n")[2].partition("\n\n")[0])
+    verdict = replace(small("1x1x1", reason="it fails"), mark=Mark.BROKEN, head=Side(failure=GONE))
+    flopwatch = tmp_path / "flopwatch"
+    flopwatch.write_text(f'#!/bin/sh\nexec {sys.executable} -m flopwatch "$@"\n', encoding="utf-8")
+    flopwatch.chmod(0o755)
+    summary = tmp_path / "summary.md"
+    variables = {
+        "PATH": f"{tmp_path}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "src"),
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_STEP_SUMMARY": str(summary),
+    }
+
+    def report() -> str:
+        shell = ["bash", "-e", "-c", commands]
+        done = subprocess.run(shell, cwd=ROOT, env=variables, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    assert re.match(r"if: .*!cancelled\(\)", step)
+    assert '--json "$RUNNER_TEMP/gate.json"' in workflow.partition("flopwatch report")[0]
+    # A gate that was refused its command line, say, leaves no result: that is no second failure.
+    assert report() == ""
+    assert not summary.exists()
+
+    (tmp_path / "gate.json").write_bytes(to_json(replace(SPILLING, verdicts=(verdict,))))
+    printed = report()
+    assert printed.startswith("::error title=flopwatch::Regressed: 1 case broken.\n")
+    assert "Matmul[1x1x1,float16,flopwatch]: broken: it fails" in printed
+    assert "### Regressed: 1 case broken." in summary.read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from flopwatch.cli.json_option import add_json, claim_json, show
 from flopwatch.cli.verb import add_verb
+from flopwatch.errors import ExitCode
 
 if TYPE_CHECKING:
     from flopwatch.cli.verb import Verbs
@@ -30,6 +31,11 @@ def add_bisect(verbs: Verbs) -> None:
             "flopwatch bisect Matmul[4096x4096x4096,float16,flopwatch] v1.2 main",
             "flopwatch bisect Softmax HEAD~20 HEAD --fact registers",
         ),
+        exit_codes={
+            ExitCode.OK: "the commit is found, and its change is proved",
+            ExitCode.UNDECIDED: "no difference is proved, several commits are left or the one is in doubt; interrupted",
+            ExitCode.UNFIT: "there is no GPU, which only --fact does without, or it is unfit",
+        },
     )
     bisect.add_argument("case", metavar="CASE", help="a case's name, or a part of it that no other has")
     bisect.add_argument("good", metavar="GOOD", help="a commit before the change")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from flopwatch.cli.json_option import add_json, claim_json, show
 from flopwatch.cli.verb import add_verb
+from flopwatch.errors import ExitCode
 
 if TYPE_CHECKING:
     from flopwatch.cli.verb import Verbs
@@ -28,6 +29,12 @@ def add_compare(verbs: Verbs) -> None:
             "flopwatch compare --base-python old/bin/python --head-python new/bin/python",
             "flopwatch compare --provider flopwatch --provider torch --json torch.json",
         ),
+        exit_codes={
+            ExitCode.OK: "there is a comparison, whichever side is faster",
+            ExitCode.USAGE: "usage, configuration or repository error, or an interpreter that cannot import flopwatch",
+            ExitCode.UNDECIDED: "nothing could be compared, or interrupted",
+            ExitCode.UNFIT: "there is no GPU, or it is unfit",
+        },
     )
     compare.add_argument("base", nargs="?", metavar="BASE", help="commit to compare with (the merge base with main)")
     compare.add_argument("head", nargs="?", metavar="HEAD", help="the other commit (the working tree)")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from flopwatch.cli.json_option import add_json, claim_json, show
 from flopwatch.cli.verb import add_verb
+from flopwatch.errors import ExitCode
 
 if TYPE_CHECKING:
     import argparse
@@ -23,6 +24,11 @@ def add_doctor(verbs: Verbs) -> None:
         description="Say what flopwatch can do on this machine and in this repository, and what stands in its way.\n"
         "On a machine with a GPU, a few cases are measured in pairs of the same code: what a gate here would find.",
         examples=("flopwatch doctor", "flopwatch doctor --no-noise", "flopwatch doctor --json doctor.json"),
+        exit_codes={
+            ExitCode.OK: "nothing stands in the way; warnings and a missing GPU do not",
+            ExitCode.USAGE: "usage error, or a file that cannot be written",
+            ExitCode.UNFIT: "the machine, the toolchain or the repository is unfit",
+        },
     )
     doctor.add_argument(
         "--no-noise",

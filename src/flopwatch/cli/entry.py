@@ -17,7 +17,7 @@ from flopwatch.cli.history import add_history
 from flopwatch.cli.init import add_init
 from flopwatch.cli.record import add_record
 from flopwatch.cli.report import add_report
-from flopwatch.cli.verb import EXIT_CODES
+from flopwatch.cli.verb import EXIT_CODES, exit_codes_text
 from flopwatch.cli.waive import add_waive
 from flopwatch.errors import ExitCode, FlopwatchError
 
@@ -30,10 +30,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="flopwatch",
         description="Watch the speed and the numbers of GPU kernels, commit by commit.",
-        epilog=EXIT_CODES,
+        epilog=exit_codes_text(EXIT_CODES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"flopwatch {__version__}")
+    parser.add_argument("--version", action="version", version=f"flopwatch {__version__}", help="print the version")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     add_bisect(verbs)
     add_compare(verbs)

@@ -36,6 +36,13 @@ def add_gate(verbs: Verbs) -> None:
             "flopwatch gate HEAD~1 HEAD -k Matmul --json gate.json",
             "flopwatch gate --budget 300",
         ),
+        exit_codes={
+            ExitCode.OK: "nothing regressed",
+            ExitCode.REGRESSED: "something regressed: slower, broken, or a kernel that no longer compiles",
+            ExitCode.USAGE: "usage, configuration or repository error, or a waiver that has expired",
+            ExitCode.UNDECIDED: "undecided, interrupted, or nothing could be compared",
+            ExitCode.UNFIT: "the machine is unfit",
+        },
     )
     gate.add_argument("base", nargs="?", metavar="BASE", help="commit to compare with (the merge base with main)")
     gate.add_argument("head", nargs="?", metavar="HEAD", help="commit on trial (the working tree)")

@@ -31,6 +31,11 @@ def add_history(verbs: Verbs) -> None:
             "flopwatch history Attention --metric registers --last 50",
             "flopwatch history Matmul --out matmul.html",
         ),
+        exit_codes={
+            ExitCode.OK: "values are shown, whatever they say",
+            ExitCode.USAGE: "usage or repository error, no asv or no asv.conf.json, or a file that cannot be written",
+            ExitCode.UNDECIDED: "nothing was recorded of such a case, or interrupted",
+        },
     )
     history.add_argument("case", metavar="CASE", help="a case's name, or a part of the names of several")
     history.add_argument(

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 from flopwatch.cli.verb import add_verb
+from flopwatch.errors import ExitCode
 
 if TYPE_CHECKING:
-    import argparse
-
     from rich.console import Console
     from rich.text import Text
 
     from flopwatch.cli.verb import Verbs
     from flopwatch.scaffold import PlannedFile, Scaffold
+
+
+_WITH_A_GPU = (
+    "On a machine with a GPU, this ends with the noise floor of these suites: how far pairs of the same code come apart"
+    " there, and the smallest slowdown that a gate finds. flopwatch doctor measures it."
+)
 
 
 def add_init(verbs: Verbs) -> None:
@@ -25,10 +31,31 @@ def add_init(verbs: Verbs) -> None:
         summary="begin to watch the kernels of a repository",
         description="Find the Triton kernels of a repository and write what flopwatch needs there: settings, a first\n"
         "suite, asv.conf.json, nox sessions and a workflow that needs no GPU. No file is overwritten. The kernels are\n"
-        "imported and run by Triton's interpreter, to find out how they are called. It ends with flopwatch doctor.",
-        examples=("flopwatch init --dry-run", "flopwatch init", "flopwatch init -C path/to/repository"),
+        "imported and run by Triton's interpreter, to find out how they are called. It ends with flopwatch doctor,\n"
+        "which on a machine with a GPU measures the noise floor: pairs of the same code.",
+        examples=("flopwatch init --dry-run", "flopwatch init", "flopwatch init --gpu-runner h200"),
+        exit_codes={
+            ExitCode.OK: "nothing stands in the way of a gate; of --dry-run: shown",
+            ExitCode.UNFIT: "what was to be written is there, and flopwatch doctor finds what stands in the way",
+        },
     )
     init.add_argument("--dry-run", action="store_true", help="show what would be written, and write nothing")
+    init.add_argument(
+        "--gpu-runner",
+        type=_label,
+        metavar="LABEL",
+        help="also write workflows for the self-hosted runner with that label: the gate of each pushed branch, and a"
+        " nightly recording; for private repositories whose authors are trusted with that machine",
+    )
+
+
+def _label(text: str) -> str:
+    """Read the label of a runner."""
+    from flopwatch.scaffold.workflows import is_label  # noqa: PLC0415 - so that --help answers at once
+
+    if not is_label(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no label of letters, digits and ._-")
+    return text
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -42,7 +69,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     console, errors = Console(), Console(stderr=True)
     with errors.status("looking") as status:
-        scaffold = plan_scaffold(arguments.repository, observe=status.update)
+        scaffold = plan_scaffold(arguments.repository, gpu_runner=arguments.gpu_runner or "", observe=status.update)
     _print_found(scaffold, console)
     if not arguments.dry_run:
         write_files(scaffold.root, scaffold.files)
@@ -55,6 +82,8 @@ def _run(arguments: argparse.Namespace) -> int:
     with errors.status("looking at the machine, and measuring the noise floor where it has a GPU"):
         report = examine(scaffold.root, noise_limit_s=LIMIT_S)
     print_doctor(report, console)
+    if report.machine.gpu is None:
+        console.print(_WITH_A_GPU, soft_wrap=True)
     return report.exit_code
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from flopwatch.cli.json_option import add_json, claim_json, show
 from flopwatch.cli.verb import add_verb
+from flopwatch.errors import ExitCode
 
 if TYPE_CHECKING:
     import argparse
@@ -33,6 +34,12 @@ def add_record(verbs: Verbs) -> None:
             "flopwatch record NEW --anchor v1.0",
             "flopwatch record v1.0..main -k Matmul --machine h200",
         ),
+        exit_codes={
+            ExitCode.OK: "everything asked for is recorded, now or before; a failure is a result too",
+            ExitCode.USAGE: "usage, configuration or repository error, or no asv",
+            ExitCode.UNDECIDED: "interrupted, nothing but failures was measured, or no case was selected",
+            ExitCode.UNFIT: "the GPU is unfit, busy or lost, or there is none for an anchor",
+        },
     )
     record.add_argument(
         "revisions",

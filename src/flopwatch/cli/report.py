@@ -41,16 +41,26 @@ def add_report(verbs: Verbs) -> None:
             'flopwatch report gate.json --format summary --out "$GITHUB_STEP_SUMMARY"',
             "flopwatch report *.json --format markdown --pr 7 --sha $SHA --policy . --out comment.md",
         ),
+        exit_codes={
+            ExitCode.OK: "nothing regressed; of several results the worst decides: 1 before 3 before 4 before 2",
+            ExitCode.REGRESSED: "something regressed",
+            ExitCode.USAGE: "usage or configuration error, or a waiver that has expired",
+            ExitCode.UNDECIDED: "undecided, interrupted, or a result is refused",
+            ExitCode.UNFIT: "the machine was unfit",
+        },
     )
     report.add_argument(
         "results", nargs="+", type=Path, metavar="RESULT", help="a file that flopwatch gate --json wrote"
     )
-    report.add_argument("--format", choices=FORMATS, default="terminal", help="terminal by default")
+    report.add_argument("--format", choices=FORMATS, default="terminal", help="how they are shown (terminal)")
     report.add_argument("--out", type=Path, default=_STDOUT, metavar="FILE", help="where to; - is stdout")
     report.add_argument("--pr", type=_number, metavar="NUMBER", help="the pull request that the results are about")
-    report.add_argument("--sha", type=_sha, metavar="SHA", help="the commit that they must be about")
+    report.add_argument("--sha", type=_sha, metavar="SHA", help="the commit that they must be about, in full")
     report.add_argument(
-        "--policy", type=Path, metavar="DIR", help="margins and waivers must be those of the pyproject.toml in DIR"
+        "--policy",
+        type=Path,
+        metavar="DIR",
+        help="margins, waivers and what SAME excludes must be those of the pyproject.toml in DIR",
     )
     report.add_argument(
         "--suites",
@@ -58,9 +68,17 @@ def add_report(verbs: Verbs) -> None:
         metavar="DIR",
         help="annotate the suites' declarations in this folder, such as benchmarks",
     )
-    report.add_argument("--recompute", action="store_true", help="decide again by the pairs in the file; needs numpy")
-    report.add_argument("--all", action="store_true", help="terminal: show every case and configuration")
-    report.add_argument("--exit-zero", action="store_true", help="exit 0 whatever the verdicts; errors keep their code")
+    report.add_argument(
+        "--recompute",
+        action="store_true",
+        help="decide again by the pairs in the file, and refuse it where that comes out otherwise; needs numpy",
+    )
+    report.add_argument("--all", action="store_true", help="with --format terminal: show every case and configuration")
+    report.add_argument(
+        "--exit-zero",
+        action="store_true",
+        help="exit 0 whatever the verdicts; errors and refused results keep their code",
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:

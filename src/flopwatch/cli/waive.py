@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flopwatch.cli.verb import add_verb
+from flopwatch.errors import ExitCode
 
 if TYPE_CHECKING:
     import argparse
@@ -41,6 +42,7 @@ def add_waive(verbs: Verbs) -> None:
             "flopwatch waive 'Matmul[*,float16,*]' --reason 'int64 offsets' --until 2026-12-31 --limit 5%",
             "flopwatch waive --list",
         ),
+        exit_codes={ExitCode.OK: "the waiver is written, or the list is shown"},
     )
     waive.add_argument("case", nargs="?", metavar="CASE", help="name of a case; * stands for any text in it")
     waive.add_argument("--reason", metavar="TEXT", help="why the slowdown is accepted")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -17,13 +16,13 @@ from flopwatch.scaffold.layout import Layout, find_layout, python_files
 from flopwatch.scaffold.settings import read_settings, settings_block, with_settings
 from flopwatch.scaffold.suite_text import suite_module, template_module
 from flopwatch.scaffold.trial import Outcome, find_suite
+from flopwatch.scaffold.workflows import HOSTED, plan_workflows, template, workflow_todo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flopwatch.config import Config
 
-_WORKFLOW = ".github/workflows/flopwatch.yml"
 #: Where suites go if `benchmarks` has programs that are none: the gate imports all that is in the folder.
 _OWN_FOLDER = "flopwatch_suites"
 
@@ -51,11 +50,12 @@ class Scaffold:
     todo: tuple[str, ...]
 
 
-def plan_scaffold(folder: Path, *, observe: Callable[[str], None] = lambda _: None) -> Scaffold:
+def plan_scaffold(folder: Path, *, gpu_runner: str = "", observe: Callable[[str], None] = lambda _: None) -> Scaffold:
     """Look at the repository that holds `folder`, and plan what to write; nothing is written.
 
     Args:
         folder: in the repository.
+        gpu_runner: the label of a self-hosted runner with a GPU, for workflows that run on it; "" for none.
         observe: is told what is being done.
 
     Raises:
@@ -88,7 +88,7 @@ def plan_scaffold(folder: Path, *, observe: Callable[[str], None] = lambda _: No
     files = (
         *suite,
         _settings_file(root, layout, benchmarks, config),
-        *_machinery(root, layout, benchmarks),
+        *_machinery(root, layout, benchmarks, gpu_runner),
     )
     return Scaffold(
         root=root,
@@ -97,7 +97,7 @@ def plan_scaffold(folder: Path, *, observe: Callable[[str], None] = lambda _: No
         launchers=launchers,
         outcome=outcome,
         files=files,
-        todo=tuple(_todo(root, layout, files, outcome, launchers)),
+        todo=(*_todo(root, layout, files, outcome, launchers), *workflow_todo(files, layout, gpu_runner)),
     )
 
 
@@ -116,15 +116,19 @@ def _root(folder: Path) -> Path:
 
 def _benchmarks_folder(root: Path) -> str:
     """Return asv's folder where it is in use, else `benchmarks`, unless that has programs of another kind."""
-    present = root / "asv.conf.json"
-    if present.is_file():
-        text = present.read_text(encoding="utf-8", errors="replace")
-        named = re.search(r'^\s*"benchmark_dir"\s*:\s*"([\w./-]+)"', text, re.MULTILINE)
-        return str(PurePosixPath(named[1])) if named else "benchmarks"
+    if (root / "asv.conf.json").is_file():
+        return _asv_folder(root, "benchmark_dir", default="benchmarks")
     folder = root / "benchmarks"
     if not _has_modules(folder) or _suites(folder):
         return "benchmarks"
     return _OWN_FOLDER
+
+
+def _asv_folder(root: Path, key: str, *, default: str) -> str:
+    """Return a folder that asv.conf.json, which may have comments, names."""
+    text = (root / "asv.conf.json").read_text(encoding="utf-8", errors="replace")
+    named = re.search(rf'^\s*"{key}"\s*:\s*"([\w./-]+)"', text, re.MULTILINE)
+    return str(PurePosixPath(named[1])) if named else default
 
 
 def _has_modules(folder: Path) -> bool:
@@ -177,27 +181,24 @@ def _settings_file(root: Path, layout: Layout, benchmarks: str, config: Config |
     return PlannedFile(path="pyproject.toml", action=Action.APPEND, data=data, text=block)
 
 
-def _machinery(root: Path, layout: Layout, benchmarks: str) -> list[PlannedFile]:
+def _machinery(root: Path, layout: Layout, benchmarks: str, gpu_runner: str) -> list[PlannedFile]:
     """Plan what is the same for all repositories but for names."""
     requirements = ["flopwatch[history]"]
     install = (["--editable", "."] if layout.installable else []) + requirements
-    noxfile = _template("noxfile.py.txt").replace("@REQUIREMENTS@", ", ".join(map(json.dumps, install)))
+    noxfile = template("noxfile.py.txt").replace("@REQUIREMENTS@", ", ".join(map(json.dumps, install)))
     sessions = noxfile[noxfile.index("@nox.session") :]
-    workflow = _template("flopwatch.yml").replace("@MAIN@", json.dumps(layout.main))
-    workflow = workflow.replace("@REQUIREMENTS@", ". flopwatch" if layout.installable else "flopwatch")
     history = _asv_settings(root, layout, benchmarks)
     wanted = {key: history[key] for key in ("environment_type", "launch_method", "plugins")}
-    ignored = _template("gitignore")
+    results, pages = str(history["results_dir"]), str(history["html_dir"])
+    if (root / "asv.conf.json").is_file():  # where it names none, asv's own
+        results, pages = (_asv_folder(root, f"{name}_dir", default=name) for name in ("results", "html"))
+    ignored = template("gitignore")
     return [
         plan_file(root, "asv.conf.json", _json(history), by_hand=_json(wanted), known_by="flopwatch.asv.plugin"),
         plan_file(root, "noxfile.py", noxfile, by_hand=sessions),
-        plan_file(root, _WORKFLOW, workflow, by_hand=workflow),
+        *plan_workflows(root, layout, results=results, pages=pages, gpu_runner=gpu_runner),
         plan_file(root, ".gitignore", ignored, by_hand=".asv/\n.flopwatch/\n", known_by=".flopwatch"),
     ]
-
-
-def _template(name: str) -> str:
-    return resources.files("flopwatch.scaffold").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _json(value: object) -> str:
@@ -245,7 +246,7 @@ def _todo(
     elif outcome is not None:
         todo.append(f"Look through {suite}, and give it the sizes that matter to you.")
     if not layout.installable:
-        todo.append(f"pip cannot install this repository: add what the kernels import to noxfile.py and {_WORKFLOW}.")
+        todo.append(f"pip cannot install this repository: add what the kernels import to noxfile.py and {HOSTED}.")
     created = {file.path for file in files if file.action is Action.CREATE}
     if "pyproject.toml" in created and (root / "setup.py").is_file():
         todo.append(
@@ -262,6 +263,4 @@ def _todo(
         named = ", ".join(f"{launcher.name} ({launcher.path}:{launcher.line})" for launcher in others[:8])
         more = f" and {len(others) - 8} more" if others[8:] else ""
         todo.append(f"Declare suites of the other launch functions: {named}{more}.")
-    if _WORKFLOW in created:
-        todo.append('Require the check "Gate without a GPU" for the main branch, in the repository\'s settings.')
     return todo
