@@ -3,8 +3,11 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import shutil
 import signal
 import stat
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -121,6 +124,24 @@ def test_a_named_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     reader.join(10)
     assert from_json(read[0], Case) == CASE
     assert pipe.is_fifo()
+
+
+def test_a_file_that_is_a_mount_of_its_own_is_written_in_place(tmp_path: Path) -> None:
+    """As a container has it, one file of whose host is bound into it."""
+    inside, outside = tmp_path / "inside.json", tmp_path / "outside.json"
+    inside.touch()
+    outside.write_text("{}", encoding="utf-8")
+    bound = ["bwrap", "--dev-bind", "/", "/", "--bind", str(outside), str(inside)]
+    if not shutil.which("bwrap") or subprocess.run([*bound, "true"], check=False).returncode:
+        pytest.skip("needs bubblewrap and user namespaces")
+    program = (
+        "import pathlib, sys; from flopwatch.cli import json_option\n"
+        "json_option._replace(pathlib.Path(sys.argv[1]), 'new')"
+    )
+    subprocess.run([*bound, sys.executable, "-c", program, inside], check=True)
+
+    assert (inside.read_text(encoding="utf-8"), outside.read_text(encoding="utf-8")) == ("", "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["inside.json", "outside.json"]
 
 
 def test_a_report_that_cannot_be_printed_is_told_in_the_same_way_and_does_not_cost_the_file(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ regular file, such as /dev/stderr or a named pipe, cannot be replaced and is wri
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -77,7 +78,13 @@ def _replace(path: Path, text: str) -> None:
         beside.write_text(text, encoding="utf-8")
         if path.exists():
             beside.chmod(path.stat().st_mode)
-        beside.replace(path)
+        try:
+            beside.replace(path)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            path.write_text(text, encoding="utf-8")  # a container's mount of this one file: it cannot be replaced
+            beside.unlink()
     except BaseException:
         with contextlib.suppress(OSError):
             beside.unlink()
