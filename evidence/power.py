@@ -18,7 +18,7 @@ from evidence.pool import processes
 from evidence.replay import Draw, Planted, Screening
 from evidence.samples import Origin, Samples
 from flopwatch.model import Mark
-from flopwatch.stats import Design, decide
+from flopwatch.stats import Design, Stage, decide
 from flopwatch.stats.prior import FloatArray
 
 if TYPE_CHECKING:
@@ -173,15 +173,15 @@ def audit(screening: Screening, planted: Planted, table: FloatArray, rng: np.ran
     fresh = planted.on(Draw(table, again), again)
     taken = 0
 
-    def sample(rows: Sequence[int], pairs: int) -> FloatArray:
-        """Return the clean table of stage 1 first, then fresh pairs."""
+    def sample(rows: Sequence[int], pairs: int, stage: Stage) -> FloatArray:
+        """Return the clean table in stage 1, then fresh pairs."""
         nonlocal taken
-        if taken < screening.table.shape[1]:
-            part = screening.table[:, taken : taken + pairs].copy()
-            part[planted.row] = part[planted.row] + planted.log_ratio
-            taken += pairs
-            return part
-        return fresh(rows, pairs)
+        if stage is not Stage.SCREEN:
+            return fresh(rows, pairs)
+        part = screening.table[:, taken : taken + pairs].copy()
+        part[planted.row] = part[planted.row] + planted.log_ratio
+        taken += pairs
+        return part
 
     # Settling, which comes last and only ever says SAME, is left out: its pairs were not drawn.
     decided = decide(replace(screening.design, settle_pairs=0), screening.margins.tolist(), sample)

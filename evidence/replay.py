@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flopwatch.stats.prior import FloatArray
-from flopwatch.stats.procedure import _checked, _confirm, _Screen
+from flopwatch.stats.procedure import Stage, _checked, _confirm, _Screen, _screen
 from flopwatch.stats.signflip import SUITE_FROM, TIE, sign_sums, standardise, suite_prior, suite_row
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from flopwatch.stats import Design, Prior
+    from flopwatch.stats import Design, Prior, Sampler
 
 
 class Scheme(enum.Enum):
@@ -73,7 +73,7 @@ class Draw:
         if scheme is Scheme.IN_ORDER:
             self._ahead = np.roll(np.arange(table.shape[1]), int(rng.integers(table.shape[1])))
 
-    def __call__(self, rows: Sequence[int], pairs: int) -> FloatArray:
+    def __call__(self, rows: Sequence[int], pairs: int, _stage: Stage = Stage.SCREEN) -> FloatArray:
         """Return log(head / base) of `pairs` pairs."""
         coins = self._rng.choice([-1.0, 1.0], size=pairs)
         drawn: FloatArray = self._table[list(rows)][:, self._columns(pairs)] * coins
@@ -122,7 +122,7 @@ class PlantedDraw:
         self._rng = rng
         self._ahead: FloatArray = np.empty(0)
 
-    def __call__(self, rows: Sequence[int], pairs: int) -> FloatArray:
+    def __call__(self, rows: Sequence[int], pairs: int, _stage: Stage = Stage.SCREEN) -> FloatArray:
         """Return log(head / base) of `pairs` pairs."""
         table = self._draw(rows, pairs)
         for index in np.flatnonzero(np.asarray(rows) == self.planted.row):
@@ -163,26 +163,46 @@ class Screening:
 
     def found(self, sampler: PlantedDraw) -> bool:
         """Tell whether both stages call the planted series slower; `sampler` has drawn the clean table already."""
-        row = sampler.planted.row
-        values = sampler.slow(self.table[row])
-        for look in self._looks:
-            slower, faster = (direction.p_values(row, values) for direction in look)
-            if look is not self._looks[-1] and min(slower.min(), faster.min()) > self.design.leaning:
-                return False
+        design, row = self.design, sampler.planted.row
         table = self.table.copy()
-        table[row] = values
-        flags = slower <= self.design.alpha
-        if not flags[row]:
+        table[row] = sampler.slow(table[row])
+        least = min(direction.p_values(row, table[row]).min() for direction in self._looks[0])
+        if least > max(design.leaning, design.first_alpha):
             return False
-        screen = _Screen(
+        screen = (
+            _screen(design, self.margins, _recorded(table)) if least <= design.first_alpha else self._late(row, table)
+        )
+        if not screen.slower[row]:
+            return False
+        return bool(_confirm(design, self.margins, screen, _checked(sampler)).slower[row])
+
+    def _late(self, row: int, table: FloatArray) -> _Screen:
+        """Return stage 1 where the first look flags nobody."""
+        design = self.design
+        slower, faster = (direction.p_values(row, table[row]) for direction in self._looks[-1])
+        flags = slower <= design.last_alpha
+        nobody = np.zeros(len(flags), dtype=np.bool_)
+        return _Screen(
             table=table,
             p_slower=slower,
             p_faster=faster,
             slower=flags,
-            faster=(faster <= self.design.alpha) & ~flags,
-            same=np.zeros(len(flags), dtype=np.bool_),
+            faster=(faster <= design.last_alpha) & ~flags,
+            plain=nobody,
+            same=nobody,
         )
-        return bool(_confirm(self.design, self.margins, screen, _checked(sampler)).slower[row])
+
+
+def _recorded(table: FloatArray) -> Sampler:
+    """Return the sampler that gives the pairs of a table in their order."""
+    taken = 0
+
+    def sample(_rows: Sequence[int], pairs: int, _stage: Stage) -> FloatArray:
+        nonlocal taken
+        taken += pairs
+        return table[:, taken - pairs : taken]
+
+    return sample
 
 
 class _Direction:

@@ -212,9 +212,12 @@ def test_the_page_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_page_has_the_numbers_of_the_design() -> None:
     design = Design()
     for words in (
-        f"at least {design.first_look} pairs of all cases",
-        f"at {design.alpha * 100:g} %",
-        f"{design.confirm_pairs} fresh pairs",
+        f"{design.first_look} pairs of all cases",
+        f"at {design.first_alpha * 100:.1f} %",
+        f"all get {design.pairs - design.first_look} more pairs, and {design.last_alpha * 100:.1f} % are spent",
+        f"confirmed after {design.confirm_first}, at {design.confirm_first_alpha * 100:.1f} %",
+        f"the rest gets {design.confirm_pairs}, at {design.confirm_alpha * 100:.1f} %",
+        f"fresh pairs, {design.confirm_pairs} at least",
         f"up to {design.settle_pairs} further pairs",
         f"no room for {design.first_look} pairs",
     ):

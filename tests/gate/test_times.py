@@ -19,7 +19,7 @@ from flopwatch.measure.client import CaseFailed, Mode, Worker
 from flopwatch.measure.machine import Snapshot
 from flopwatch.measure.protocol import Method, Plan, Prepared
 from flopwatch.model import Case, Choice, Failure, Mark
-from flopwatch.stats import decide
+from flopwatch.stats import Stage, decide
 from flopwatch.verdict import Side
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ def test_the_promised_slowdown_is_found(budget_s: float, margin_percent: float, 
     rng = np.random.default_rng(20261121)
     effects = np.array([[math.log1p(float(percent) / 100)], *[[0.0]] * 4])
 
-    def sample(rows: Sequence[int], number: int) -> np.ndarray:
+    def sample(rows: Sequence[int], number: int, _stage: Stage) -> np.ndarray:
         return np.asarray(effects[list(rows)] + design.prior.deviation * rng.normal(size=(len(rows), number)))
 
     margins = [math.log1p(margin_percent / 100)] * 5

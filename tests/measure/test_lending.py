@@ -14,7 +14,7 @@ from flopwatch.measure.client import Mode, Nursery, Worker
 from flopwatch.measure.inputs import copy_inputs
 from flopwatch.measure.lending import borrow, lend, open_lent
 from flopwatch.measure.pair import sample_pair
-from flopwatch.measure.protocol import Method, Plan
+from flopwatch.measure.protocol import Method, Plan, Refusal
 from flopwatch.model import Case
 
 if TYPE_CHECKING:
@@ -180,6 +180,21 @@ def test_all_memory_is_given_back_time_and_again(pair: tuple[Worker, Worker]) ->
         assert borrower.prepare(product("large"), plan, lent=owner.lend(product("large"), borrower)).borrowed
     borrower.release(product("large"))
     owner.release(product("large"))
+
+
+@pytest.mark.gpu
+def test_a_side_that_writes_to_its_inputs_gets_its_own(tmp_path: Path) -> None:
+    """Head was changed to work in place; the inputs of both are alike."""
+    base = write_code(tmp_path / "base", kernels='"""Nothing."""\n', suite=SUITE)
+    in_place = SUITE.replace('x.mul_(2) if kind == "in place"', 'x.mul_(2) if kind == "plain"')
+    head = write_code(tmp_path / "head", kernels='"""Nothing."""\n', suite=in_place)
+    with Worker(Mode.GPU, base) as owner, Worker(Mode.GPU, head) as borrower:
+        plan = owner.prepare(product("plain")).plan
+        refused = borrower.prepare(product("plain"), plan, lent=owner.lend(product("plain"), borrower))
+        sample = sample_pair((owner, borrower), product("plain"))
+
+    assert refused.refusal is Refusal.WRITTEN
+    assert not sample.borrowed
 
 
 @pytest.mark.gpu

@@ -22,7 +22,10 @@ def test_the_looks_share_the_miss_rate() -> None:
     ("changes", "message"),
     [
         ({"pairs": 4, "first_look": 4}, "4 pairs cannot reject at 5 %: .* take 5 or more"),
-        ({"confirm_pairs": 5}, "5 pairs cannot reject at 1.6 %: .* take 6 or more"),
+        ({"first_look": 6}, "6 pairs cannot reject at 0.781 %: .* take 7 or more"),
+        ({"confirm_first": 6}, "6 pairs cannot reject at 0.781 %: .* take 7 or more"),
+        ({"confirm_first": 20}, "confirm_first is 1 to 19 pairs"),
+        ({"confirm_pairs": 6, "confirm_first": 6}, "6 pairs cannot reject at 1.48 %: .* take 7 or more"),
         ({"alpha": 0}, "between 0 and 1"),
         ({"first_look": 14}, "first look"),
         ({"first_look": 0}, "first look"),

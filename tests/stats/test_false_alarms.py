@@ -10,7 +10,7 @@ import pytest
 from flopwatch.model import Mark
 from flopwatch.stats.design import Design
 from flopwatch.stats.prior import PRIOR
-from flopwatch.stats.procedure import decide
+from flopwatch.stats.procedure import Stage, decide
 from flopwatch.stats.signflip import p_slower
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ WEATHER: tuple[Slots, ...] = (gaussian, heavy_tails, modes, spikes, one_throttle
 def sampler(rng: np.random.Generator, slots: Slots, effects: np.ndarray) -> Sampler:
     """Toss a coin a pair: the difference between the slots counts as head against base, or as base against head."""
 
-    def sample(rows: Sequence[int], pairs: int) -> np.ndarray:
+    def sample(rows: Sequence[int], pairs: int, _stage: Stage) -> np.ndarray:
         coins = rng.choice([-1.0, 1.0], size=pairs)
         table = coins * slots(rng, len(effects), pairs) + effects[:, None]
         table[rng.random(table.shape) < 0.02] = np.nan
@@ -82,7 +82,7 @@ def test_stage_1_accuses_the_innocent_in_five_percent_of_runs_at_most(slots: Slo
     effects[:guilty] = 0.03
     sample = sampler(rng, slots, effects)
     for _ in range(runs):
-        p = p_slower(sample(range(SERIES), 9), PRIOR)
+        p = p_slower(sample(range(SERIES), 9, Stage.SCREEN), PRIOR)
         # The suite's median is no innocent where others are guilty.
         alarms += bool((p[guilty : SERIES if guilty else None] <= 0.05).any())
 
@@ -93,7 +93,7 @@ def test_stage_1_accuses_the_innocent_in_five_percent_of_runs_at_most(slots: Slo
 def test_without_a_guilty_series_stage_1_spends_its_five_percent() -> None:
     rng = np.random.default_rng(5)
     sample = sampler(rng, gaussian, np.zeros(SERIES))
-    alarms = sum(p_slower(sample(range(SERIES), 9), PRIOR).min() <= 0.05 for _ in range(1000))
+    alarms = sum(p_slower(sample(range(SERIES), 9, Stage.SCREEN), PRIOR).min() <= 0.05 for _ in range(1000))
 
     assert alarms / 1000 > 0.03
 

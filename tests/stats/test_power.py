@@ -16,6 +16,8 @@ from flopwatch.stats.signflip import p_slower
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flopwatch.stats.procedure import Stage
+
 SERIES = 60
 
 
@@ -68,7 +70,7 @@ def test_the_detectable_slowdown_is_found_as_often_as_it_says(deviation: float, 
     effects = np.zeros((12, 1))
     effects[0] = slowdown
 
-    def sample(rows: Sequence[int], pairs: int) -> np.ndarray:
+    def sample(rows: Sequence[int], pairs: int, _stage: Stage) -> np.ndarray:
         return np.asarray(effects[list(rows)] + deviations[list(rows)] * rng.normal(size=(len(rows), pairs)))
 
     found = np.mean([decide(design, [margin] * 12, sample).series[0].mark is Mark.SLOWER for _ in range(150)])
@@ -97,7 +99,7 @@ def test_the_detectable_slowdown_grows_with_the_deviation_and_beyond_the_grid() 
 
 def test_a_design_that_cannot_reach_the_power_says_so() -> None:
     # With a margin the clean neighbours mirror a slowed series, so that of 5 pairs the least p-value is 2 / 32.
-    design = Design(pairs=5, first_look=5, alpha=0.04, confirm_pairs=6)
+    design = Design(pairs=5, first_look=5, alpha=0.04, first_alpha=0, confirm_pairs=8)
 
     assert detectable(design, series=SERIES, margins=np.array([0.005]), deviations=np.array([0.001]))[0] == math.inf
 
@@ -142,7 +144,7 @@ def test_a_plan_takes_the_pairs_that_fit() -> None:
     found = plan(150, seconds_per_pair=8, start_s=20, deviations=[0.001, 0.004], margins=[0.005, 0.005])
 
     assert (found.design.pairs, found.seconds) == (16, 148)
-    assert (found.design.first_look, found.design.confirm_pairs) == (9, 18)
+    assert (found.design.first_look, found.design.confirm_pairs) == (9, 19)
     assert 0.005 < found.detectable[0] < found.detectable[1] < 0.015
 
 
@@ -151,7 +153,7 @@ def test_a_larger_budget_finds_less_in_either_stage() -> None:
         plan(pairs, seconds_per_pair=1, start_s=0, deviations=[0.001] * 5, margins=[0.0] * 5) for pairs in (13, 26, 52)
     ]
 
-    assert [(each.design.first_look, each.design.confirm_pairs) for each in found] == [(8, 18), (16, 26), (32, 52)]
+    assert [(each.design.first_look, each.design.confirm_pairs) for each in found] == [(8, 19), (16, 26), (32, 52)]
     # As the square root of the pairs, or nearly.
     assert found[1].detectable[0] < 0.8 * found[0].detectable[0]
     assert found[2].detectable[0] < 0.8 * found[1].detectable[0]

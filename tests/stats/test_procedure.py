@@ -9,7 +9,7 @@ import pytest
 
 from flopwatch.model import Mark, from_json, to_json
 from flopwatch.stats.design import Design
-from flopwatch.stats.procedure import Decision, decide
+from flopwatch.stats.procedure import Decision, Stage, decide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ class Machine:
         self.spoil = spoil
         self.asked: list[tuple[list[int], int]] = []
 
-    def __call__(self, rows: Sequence[int], pairs: int) -> np.ndarray:
+    def __call__(self, rows: Sequence[int], pairs: int, _stage: Stage) -> np.ndarray:
         self.asked.append((list(rows), pairs))
         table = self.effects[list(rows)] + self.rng.normal(0, self.deviation, (len(rows), pairs))
         if self.spoil is not None:
@@ -64,13 +64,41 @@ def test_a_slower_series_is_found_and_measured_again() -> None:
     found = judge(machine, 5)
 
     assert marks(found) == [Mark.SAME, Mark.SLOWER, Mark.SAME, Mark.FASTER, Mark.SAME]
-    assert machine.asked == [(list(range(5)), 8), (list(range(5)), 5), ([1, 3], 18)]
-    assert (found.pairs, found.confirm_pairs, found.series[1].pairs, found.series[0].pairs) == (13, 18, 18, 13)
+    assert machine.asked == [(list(range(5)), 8), ([1, 3], 8)]
+    assert (found.pairs, found.confirm_pairs, found.series[1].pairs, found.series[0].pairs) == (8, 8, 8, 8)
+    assert None not in (found.series[1].lower, found.series[1].upper)  # as few pairs as bound it
+
+
+def test_what_leans_beside_a_plain_slowdown_is_given_all_pairs() -> None:
+    def leaning(machine: Machine, rows: Sequence[int], table: np.ndarray) -> None:
+        if len(machine.asked) == 1:
+            table[list(rows).index(2), :2] -= 0.012
+
+    machine = Machine([0.03, 0.0, 0.012, 0.0], spoil=leaning)
+    found = judge(machine, 4)
+
+    assert marks(found) == [Mark.SLOWER, Mark.SAME, Mark.SLOWER, Mark.SAME]
+    # Eight fresh pairs confirm what was plain; what only the last look flagged needs all of them.
+    assert machine.asked == [([0, 1, 2, 3], 8), ([0, 1, 2, 3], 5), ([0, 2], 8), ([2], 11)]
+    assert [series.pairs for series in found.series] == [8, 13, 19, 13]
+
+
+def test_a_plain_flag_that_eight_pairs_do_not_confirm_gets_all_of_them() -> None:
+    def one_slow_process(machine: Machine, _rows: Sequence[int], table: np.ndarray) -> None:
+        if len(machine.asked) == 2:
+            table[0, 0] -= 0.05
+
+    machine = Machine([0.015, 0.0], spoil=one_slow_process)
+    found = judge(machine, 2)
+
+    assert machine.asked == [([0, 1], 8), ([0], 8), ([0], 11)]
+    assert marks(found) == [Mark.SLOWER, Mark.SAME]
+    assert found.series[0].pairs == 19
 
 
 def test_the_effect_of_a_flagged_series_comes_from_fresh_pairs_alone() -> None:
     def second_stage_is_slower_still(machine: Machine, _rows: Sequence[int], table: np.ndarray) -> None:
-        if len(machine.asked) == 3:
+        if len(machine.asked) == 2:
             table += 0.03
 
     found = judge(Machine([0.02, 0.0], spoil=second_stage_is_slower_still), 2)
@@ -80,7 +108,7 @@ def test_the_effect_of_a_flagged_series_comes_from_fresh_pairs_alone() -> None:
 
 def test_a_flag_that_fresh_pairs_do_not_confirm_is_no_accusation() -> None:
     def only_at_first(machine: Machine, _rows: Sequence[int], table: np.ndarray) -> None:
-        if len(machine.asked) < 3:
+        if len(machine.asked) < 2:
             table[0] += 0.02
 
     found = judge(Machine([0.0] * 3, spoil=only_at_first), 3)
@@ -94,13 +122,13 @@ def test_a_flag_that_fresh_pairs_do_not_confirm_is_no_accusation() -> None:
 def test_a_series_is_accused_by_both_stages_or_not_at_all() -> None:
     # The whole suite is slower, and so fresh pairs of all are measured; the last series shows it in them alone.
     def late(machine: Machine, rows: Sequence[int], table: np.ndarray) -> None:
-        if len(machine.asked) == 3:
+        if len(machine.asked) == 2:
             table[list(rows).index(9)] += 0.05
 
     machine = Machine([0.02] * 9 + [0.0], spoil=late)
     found = judge(machine, 10)
 
-    assert machine.asked[-1] == (list(range(10)), 18)
+    assert machine.asked == [(list(range(10)), 8), (list(range(10)), 8)]
     assert found.suite is not None
     assert found.suite.mark is Mark.SLOWER
     assert found.series[9].confirm_p is None
@@ -199,7 +227,7 @@ def test_a_replay_of_the_same_pairs_decides_the_same() -> None:
 def test_swapping_the_sides_mirrors_the_verdict() -> None:
     there = judge(Machine([0.02, 0.0]), 2)
     mirrored = Machine([0.02, 0.0])
-    back = judge(lambda rows, pairs: -mirrored(rows, pairs), 2)
+    back = judge(lambda rows, pairs, stage: -mirrored(rows, pairs, stage), 2)
 
     assert marks(back) == [Mark.FASTER, Mark.SAME]
     assert there.series[0].estimate == pytest.approx(-(back.series[0].estimate or 0))
@@ -207,7 +235,7 @@ def test_swapping_the_sides_mirrors_the_verdict() -> None:
 
 def test_a_sampler_that_gives_too_little_is_caught() -> None:
     with pytest.raises(ValueError, match=r"asked for \(2, 8\) log ratios and gave \(2, 7\)"):
-        judge(lambda rows, pairs: np.zeros((len(rows), pairs - 1)), 2)
+        judge(lambda rows, pairs, _stage: np.zeros((len(rows), pairs - 1)), 2)
 
 
 @pytest.mark.parametrize("margins", [[], [-0.01], [math.nan]])

@@ -109,3 +109,14 @@ def test_one_series_that_is_slower_does_not_move_the_suite() -> None:
 def test_thirteen_pairs_are_enumerated() -> None:
     assert sign_sums(np.ones((1, 13))).shape == (1, 2**12)
     assert sign_sums(np.ones((1, 20))).shape == (1, 2 ** (FREE_PAIRS - 1))
+
+
+def test_what_was_rejected_before_leaves_the_test() -> None:
+    x = table()
+    tested = np.array([True, False, True, True])
+    p = p_slower(x, PRIOR, tested)
+
+    assert np.isnan(p[1])
+    np.testing.assert_array_equal(p[tested], p_slower(x[tested], PRIOR))
+    assert (p[tested] <= p_slower(x, PRIOR)[tested]).all()
+    assert np.isnan(p_slower(x, PRIOR, np.zeros(4, dtype=np.bool_))).all()

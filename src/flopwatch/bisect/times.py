@@ -94,7 +94,7 @@ class Times:
         with self._against(bad, self.good, DIFFER) as pairs:
             if reason := self._unusable(pairs, self.good.hash[:12], bad.hash[:12]):
                 return Difference(reason=reason)
-            result = decide(design, [margin], lambda _rows, number: self._sample(pairs, number)).series[0]
+            result = decide(design, [margin], lambda _rows, number, _stage: self._sample(pairs, number)).series[0]
             self._require(pairs)
             if failure := pairs.given_up(self.case):
                 return Difference(reason=f"the case fails while it is measured ({failure})")

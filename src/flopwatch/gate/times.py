@@ -18,7 +18,7 @@ from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure.client import CaseFailed, Mode
 from flopwatch.measure.protocol import Method
 from flopwatch.model import Case, Mark
-from flopwatch.stats import Decision, Design, Prior, SeriesResult, decide, interval
+from flopwatch.stats import Decision, Design, Prior, SeriesResult, Stage, decide, interval
 from flopwatch.stats import plan as plan_pairs
 from flopwatch.verdict import Side, margin_of
 
@@ -166,15 +166,8 @@ def _no_less(log_ratio: float) -> str:
 
 
 def _decide_time(design: Design, cases: Sequence[Case], margins: Sequence[float], pairs: Pairs) -> Decision:
-    looks = [design.first_look, design.pairs - design.first_look]
-
-    def sample(rows: Sequence[int], number: int) -> NDArray[np.float64]:
-        # Settling and confirming ask for other numbers of pairs, and mostly for fewer cases.
-        screening = len(rows) == len(cases) and looks and number == looks[0]
-        if screening:
-            del looks[0]
-        else:
-            looks.clear()
+    def sample(rows: Sequence[int], number: int, stage: Stage) -> NDArray[np.float64]:
+        screening = stage is Stage.SCREEN
         pairs.stage = "screen" if screening else "confirm"
         chosen = [cases[row] for row in rows]
         # What the host enqueues depends on the process, and forks of one parent are alike.
@@ -194,12 +187,10 @@ def _decide_launch(cases: Sequence[Case], margin: float, pairs: Pairs) -> dict[C
         return {}
     first = len(screened)
 
-    def sample(rows: Sequence[int], number: int) -> NDArray[np.float64]:
-        nonlocal screened
+    def sample(rows: Sequence[int], number: int, stage: Stage) -> NDArray[np.float64]:
         chosen = [measured[row] for row in rows]
-        if screened:
-            known, screened = screened, []
-            return _table(known, chosen)
+        if stage is Stage.SCREEN:
+            return _table(screened, chosen)
         pairs.stage, pairs.anew = "confirm launch", True
         pairs.observer.step(f"measuring the launches of {len(chosen)} cases in {number} pairs")
         return _table([log.launch_log_ratios for log in pairs.measure(chosen, number)], chosen)
@@ -208,6 +199,7 @@ def _decide_launch(cases: Sequence[Case], margin: float, pairs: Pairs) -> dict[C
         pairs=first,
         first_look=first,
         alpha=LAUNCH_ALPHA,
+        first_alpha=0.0,
         confirm_alpha=LAUNCH_CONFIRM_ALPHA,
         settle_pairs=0,
         same_within=2 * margin,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flopwatch.gate.times import LAUNCH_ALPHA, LAUNCH_CONFIRM_ALPHA, LAUNCH_PRIOR
-from flopwatch.stats import Design, decide
+from flopwatch.stats import Design, Stage, decide
 from flopwatch.stats.design import CONFIRM_PAIRS, FIRST_LOOK, PAIRS
 from flopwatch.verdict import margin_of
 
@@ -85,7 +85,7 @@ def _replayed(
     """Decide by recorded pairs, in their order; all of them must be asked for, and no more."""
     left = list(logs)
 
-    def sample(rows: Sequence[int], number: int) -> NDArray[np.float64]:
+    def sample(rows: Sequence[int], number: int, _stage: Stage) -> NDArray[np.float64]:
         taken = left[:number]
         del left[:number]
         if len(taken) < number:
@@ -109,6 +109,7 @@ def _launches(result: GateResult, names: Sequence[str], margin: float) -> Iterat
             pairs=len(screened),
             first_look=len(screened),
             alpha=LAUNCH_ALPHA,
+            first_alpha=0.0,
             confirm_alpha=LAUNCH_CONFIRM_ALPHA,
             settle_pairs=0,
             same_within=2 * margin,

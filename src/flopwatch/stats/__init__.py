@@ -5,7 +5,7 @@ from flopwatch.stats.design import Design
 from flopwatch.stats.interval import Interval, interval, single_p
 from flopwatch.stats.power import Plan, detectable, pairs_needed, pairs_to_settle, plan, power_of
 from flopwatch.stats.prior import PRIOR, Prior, fit_prior
-from flopwatch.stats.procedure import Decision, Sampler, decide
+from flopwatch.stats.procedure import Decision, Sampler, Stage, decide
 from flopwatch.stats.signflip import max_t, p_slower, standardise
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Prior",
     "Sampler",
     "SeriesResult",
+    "Stage",
     "decide",
     "detectable",
     "fit_prior",

@@ -10,16 +10,25 @@ from flopwatch.stats.prior import PRIOR, Prior
 #: Pairs before the first decision: the fewest that can prove SAME (2^-8 is 0.39 %). With a margin of 0.5 % every clean
 #: run of 300 simulated ones could stop accusing here. Re-derived by `nox -s ledger`.
 FIRST_LOOK = 8
-#: Pairs of all series in all, if any of them leans: with a margin of 0.5 %, 13 find 1 % at a deviation of 0.3 % in 99 %
-#: of runs, 12 in 99 % and 8 in 88 %; of odd numbers fewer sign vectors tie. Re-derived by `nox -s ledger`.
-PAIRS = 13
-#: Fresh pairs of the flagged series. 18 forgive four wrong signs at 1.6 %, 16 only three. Re-derived by
+#: Pairs of all series in all, if any leans that is not flagged yet: with a margin of 0.5 %, 13 find 1 % at a deviation
+#: of 0.3 % in 99 % of runs, 12 in 99 % and 8 in 88 %; of odd numbers fewer sign vectors tie. Re-derived by
 #: `nox -s ledger`.
-CONFIRM_PAIRS = 18
-#: The chance that stage 1 flags any innocent series, and that stage 2 confirms it: 0.08 % together, in each direction.
-#: A gate accuses an innocent case in 0.1 % of runs; the rest is for what is judged beside the time.
+PAIRS = 13
+#: Fresh pairs of the flagged series: after eight, the fewest that bound an effect at 99.5 %, what the first look
+#: flagged may be confirmed; the rest gets 19, which forgive four wrong signs at 1.5 %, where 18 forgive three.
+CONFIRM_FIRST = 8
+CONFIRM_PAIRS = 19
+#: The chance that both stages together call any innocent series slower, and likewise faster. A gate accuses an innocent
+#: case in 0.1 % of runs; the rest is for what is judged beside the time.
+FALSE_ALARM_RATE = 0.0008
+#: The chance that stage 1 flags one, and how much of it the first look takes: twice the smallest p-value of eight
+#: pairs. With a margin, clean series are faster by it when all signs are turned, as much as a slowed one is slower; so
+#: these two sign vectors tie.
 ALPHA = 0.05
-CONFIRM_ALPHA = 0.016
+FIRST_ALPHA = 2.0**-7
+#: The chance that stage 2 confirms one: after eight pairs, and after all.
+CONFIRM_FIRST_ALPHA = 2.0**-7
+CONFIRM_ALPHA = (FALSE_ALARM_RATE - FIRST_ALPHA * CONFIRM_FIRST_ALPHA) / ALPHA
 #: A first look with no adjusted p-value as small accuses nobody. At 0.3 a slowdown of 1 % on a case with slow processes
 #: that 14 pairs flag was lost in 9 % of runs, at 0.5 in 1 %; without a margin half of the clean runs go on.
 LEANING = 0.5
@@ -42,10 +51,13 @@ class Design:
 
     Attributes:
         pairs: of all series in stage 1, at most.
-        first_look: after how many of them stage 1 may end without accusing anybody.
-        confirm_pairs: fresh ones of flagged series in stage 2.
+        first_look: after how many of them stage 1 may end, if no further series is near being flagged.
+        confirm_first: fresh ones in stage 2 that may confirm a series which the first look flagged.
+        confirm_pairs: of series that are not confirmed by then.
         alpha: family-wise level of stage 1, in each direction.
-        confirm_alpha: likewise of stage 2.
+        first_alpha: the share of it that the first look may spend; at 0 it flags nobody.
+        confirm_first_alpha: likewise of stage 2, after `confirm_first` pairs.
+        confirm_alpha: after `confirm_pairs`.
         leaning: the adjusted p-value from which on a first look leaves nobody near being flagged.
         same_within: the slowdown, as a log ratio, that SAME excludes.
         miss_rate: at this chance, over all looks.
@@ -56,7 +68,7 @@ class Design:
     Raises:
         ValueError: too few pairs for the levels: 2^-pairs is the smallest p-value there is.
 
-    >>> Design(pairs=4, first_look=4)
+    >>> Design(pairs=4, first_look=4, first_alpha=0)
     Traceback (most recent call last):
     ...
     ValueError: 4 pairs cannot reject at 5 %: 2^-4 is 6.25 %; take 5 or more
@@ -64,8 +76,11 @@ class Design:
 
     pairs: int = PAIRS
     first_look: int = FIRST_LOOK
+    confirm_first: int = CONFIRM_FIRST
     confirm_pairs: int = CONFIRM_PAIRS
     alpha: float = ALPHA
+    first_alpha: float = FIRST_ALPHA
+    confirm_first_alpha: float = CONFIRM_FIRST_ALPHA
     confirm_alpha: float = CONFIRM_ALPHA
     leaning: float = LEANING
     same_within: float = SAME_WITHIN
@@ -75,7 +90,14 @@ class Design:
     prior: Prior = PRIOR
 
     def __post_init__(self) -> None:
-        for pairs, alpha in ((self.pairs, self.alpha), (self.confirm_pairs, self.confirm_alpha)):
+        if not 1 <= self.first_look <= self.pairs:
+            raise ValueError(f"the first look is after 1 to {self.pairs} pairs, got {self.first_look}")
+        if not 1 <= self.confirm_first <= self.confirm_pairs:
+            raise ValueError(f"confirm_first is 1 to {self.confirm_pairs} pairs, got {self.confirm_first}")
+        looks = [(self.pairs, self.last_alpha), (self.confirm_pairs, self.confirm_alpha)]
+        if self.first_alpha:
+            looks += [(self.first_look, self.first_alpha), (self.confirm_first, self.confirm_first_alpha)]
+        for pairs, alpha in looks:
             if not 0 < alpha < 1:
                 raise ValueError(f"a level is between 0 and 1, got {alpha}")
             if 2.0**-pairs > alpha:
@@ -83,15 +105,21 @@ class Design:
                     f"{pairs} pairs cannot reject at {100 * alpha:.3g} %"
                     f": 2^-{pairs} is {100 * 2.0**-pairs:.3g} %; take {math.ceil(-math.log2(alpha))} or more"
                 )
-        if not 1 <= self.first_look <= self.pairs:
-            raise ValueError(f"the first look is after 1 to {self.pairs} pairs, got {self.first_look}")
         if self.settle_pairs < 0 or self.settle_pairs % SETTLE_ROUNDS:
             raise ValueError(f"settle_pairs come in {SETTLE_ROUNDS} equal rounds, got {self.settle_pairs}")
 
     @property
     def false_alarm_rate(self) -> float:
-        """The chance, at most, that a run calls any innocent series slower."""
-        return self.alpha * self.confirm_alpha
+        """The chance, at most, that a run calls any innocent series slower.
+
+        Whatever stage 1 flags may be confirmed after `confirm_pairs`; what its first look flags, after fewer as well.
+        """
+        return self.alpha * self.confirm_alpha + self.first_alpha * self.confirm_first_alpha
+
+    @property
+    def last_alpha(self) -> float:
+        """The level at which stage 1 flags after all its pairs; all of it where these are the first look's."""
+        return self.alpha - self.first_alpha if self.first_look < self.pairs else self.alpha
 
     @property
     def first_same_alpha(self) -> float:

@@ -143,8 +143,12 @@ def power_of(design: Design, *, series: int, margin: float, deviation: float, sl
     1.0
     """
     excess = slowdown - margin
-    flagged = _flagged(design, series, margin, excess, deviation)
-    return flagged * _confirmed(design, excess, deviation) if flagged else 0.0
+    plain, late = _flagged(design, series, margin, excess, deviation)
+    return sum(
+        share * _confirmed(design, excess, deviation, is_plain=is_plain)
+        for share, is_plain in ((plain, True), (late, False))
+        if share
+    )
 
 
 def pairs_needed(
@@ -232,20 +236,28 @@ def _largest(x: FloatArray, prior: Prior) -> FloatArray:
     return np.array([sums.max(axis=0, initial=-np.inf), (-sums).max(axis=0, initial=-np.inf)])
 
 
-def _flagged(design: Design, series: int, margin: float, excess: float, deviation: float) -> float:
-    """Return how often stage 1 flags the slower series. Others that lean would let it go on too; none is taken to."""
+def _flagged(design: Design, series: int, margin: float, excess: float, deviation: float) -> tuple[float, float]:
+    """Return how often the first look flags the slower series, and how often only the last one does.
+
+    Others that lean would let stage 1 go on too; none is taken to.
+    """
     first = _first(design.prior, design.first_look, design.pairs, series, margin)
     x = excess + deviation * first.normals
-    flagged = _p(x, design.prior, first.at_last) <= design.alpha
+    p = _p(x[:, : design.first_look], design.prior, first.at_first_look)
+    plain = p <= design.first_alpha
+    late = ~plain & (_p(x, design.prior, first.at_last) <= design.last_alpha)
     if design.first_look < design.pairs:
-        flagged &= _p(x[:, : design.first_look], design.prior, first.at_first_look) <= design.leaning
-    return float(flagged.mean())
+        late &= p <= design.leaning
+    return float(plain.mean()), float(late.mean())
 
 
-def _confirmed(design: Design, excess: float, deviation: float) -> float:
+def _confirmed(design: Design, excess: float, deviation: float, *, is_plain: bool) -> float:
     """Return how often stage 2 rejects the slower series, flagged alone."""
     x = excess + deviation * _second(design.confirm_pairs)
-    return float((_p(x, design.prior) <= design.confirm_alpha).mean())
+    rejected = _p(x, design.prior) <= design.confirm_alpha
+    if is_plain:
+        rejected |= _p(x[:, : design.confirm_first], design.prior) <= design.confirm_first_alpha
+    return float(rejected.mean())
 
 
 @functools.lru_cache(maxsize=8)

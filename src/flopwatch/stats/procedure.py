@@ -1,19 +1,20 @@
 """The decision of a run: which series are slower, faster, the same, or unsure.
 
-Stage 1 measures pairs of all series and flags, in each direction, by a max-T sign-flip test at `alpha`. Stage 2
-measures fresh pairs of the flagged series; only what it rejects as well, at `confirm_alpha`, is called slower or
-faster. Its coins are independent of stage 1, so that the chance of calling any innocent series slower is at most
-alpha * confirm_alpha, 0.08 % a run.
+Stage 1 measures pairs of all series and flags, in each direction, by a max-T sign-flip test. Stage 2 measures fresh
+pairs of the flagged series; only what it rejects as well is called slower or faster. Its coins are independent of stage
+1, so that the chance of calling any innocent series slower is at most `Design.false_alarm_rate`, 0.08 % a run.
 
-Looking early does not raise it. The first look can only end the accusing, never begin it, so what is flagged is always
-among what the one test after `pairs` pairs would have flagged. Nor does settling: the further pairs of an open series
-may say SAME of it, and nothing else.
+Each stage looks twice, so that what is plain is found after few pairs. The levels of the two looks add up, and what the
+first one rejects leaves the test, which so remains one of all series that may be innocent (step-down: P. H. Westfall
+and S. S. Young, "Resampling-Based Multiple Testing", 1993, section 2.8). Ending stage 1 at its first look can only lose
+flags. Nor does settling accuse: the further pairs of an open series may say SAME of it, and nothing else.
 
 The sampler is an argument, so that the live gate and a replay of recorded pairs run the same code.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -26,11 +27,20 @@ from flopwatch.stats.design import SETTLE_ROUNDS, Design
 from flopwatch.stats.interval import deviation_of, interval, single_p
 from flopwatch.stats.power import detectable
 from flopwatch.stats.prior import FloatArray, Prior
-from flopwatch.stats.signflip import SUITE_FROM, max_t, p_slower, standardise, suite_prior, suite_row
+from flopwatch.stats.signflip import SUITE_FROM, p_slower, suite_prior, suite_row
+
+
+class Stage(enum.Enum):
+    """What pairs are measured for."""
+
+    SCREEN = "screen"
+    CONFIRM = "confirm"
+    SETTLE = "settle"
+
 
 #: Measure so many fresh pairs of these series: log(head / base), (rows, pairs), NaN where invalid. What makes a pair
 #: invalid must not depend on which arm was head.
-Sampler: TypeAlias = Callable[[Sequence[int], int], FloatArray]
+Sampler: TypeAlias = Callable[[Sequence[int], int, Stage], FloatArray]
 Flags: TypeAlias = NDArray[np.bool_]
 Rows: TypeAlias = NDArray[np.intp]
 
@@ -59,14 +69,23 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Screen:
-    """Stage 1. P-values and flags have the suite's median as their last entry, where there is one."""
+    """Stage 1. P-values and flags have the suite's median as their last entry, where there is one.
+
+    `plain` are those flags that the first look raised.
+    """
 
     table: FloatArray
     p_slower: FloatArray
     p_faster: FloatArray
     slower: Flags
     faster: Flags
+    plain: Flags
     same: Flags
+
+    @property
+    def flagged(self) -> Flags:
+        """Flagged in either direction."""
+        return self.slower | self.faster
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,9 +103,17 @@ class _Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Confirmed:
-    """Stage 2: the fresh pairs, and p-values (NaN where not flagged) and marks, shaped as in stage 1."""
+    """Stage 2.
 
-    evidence: _Evidence
+    Attributes:
+        table: the fresh pairs, (series, pairs); NaN where a series was not measured.
+        pairs: of each series, and last of the suite's median, in columns from the first.
+        p: p-values, shaped as in stage 1; NaN where not flagged.
+        slower, faster: what is called so, likewise.
+    """
+
+    table: FloatArray
+    pairs: NDArray[np.intp]
     p: FloatArray
     slower: Flags
     faster: Flags
@@ -100,7 +127,7 @@ class _Course:
     margins: FloatArray
     screen: _Screen
     confirmed: _Confirmed
-    settled: Sequence[_Evidence]
+    unflagged: Sequence[_Evidence]
 
 
 def decide(design: Design, margins: Sequence[float], sample: Sampler) -> Decision:
@@ -117,10 +144,12 @@ def decide(design: Design, margins: Sequence[float], sample: Sampler) -> Decisio
     >>> rng = np.random.default_rng(1)
     >>> effects = np.array([[0.02], [0.0], [0.0]])
     >>> found = decide(
-    ...     Design(), [0.005] * 3, lambda rows, pairs: effects[list(rows)] + rng.normal(0, 0.001, (len(rows), pairs))
+    ...     Design(),
+    ...     [0.005] * 3,
+    ...     lambda rows, pairs, stage: effects[list(rows)] + rng.normal(0, 0.001, (len(rows), pairs)),
     ... )
     >>> [series.mark.value for series in found.series], found.pairs, found.confirm_pairs
-    (['slower', 'same', 'same'], 13, 18)
+    (['slower', 'same', 'same'], 8, 8)
     """
     limits = np.asarray(margins, dtype=np.float64)
     if not len(limits) or not (np.isfinite(limits).all() and (limits >= 0).all()):
@@ -128,18 +157,20 @@ def decide(design: Design, margins: Sequence[float], sample: Sampler) -> Decisio
     measure = _checked(sample)
     screen = _screen(design, limits, measure)
     confirmed = _confirm(design, limits, screen, measure)
-    flagged = (screen.slower | screen.faster)[: len(limits)]
-    settled = _settle(design, screen, ~(flagged | screen.same[: len(limits)]), measure)
+    others = _others(design, screen, confirmed)
+    # What was measured again with the whole suite has had its further look.
+    settled = [] if others.table.shape[1] > screen.table.shape[1] else _settle(design, others, measure)
     if len(screen.p_slower) > len(limits):
         limits = np.append(limits, np.median(limits))
-    return _conclude(_Course(design=design, margins=limits, screen=screen, confirmed=confirmed, settled=settled))
+    course = _Course(design=design, margins=limits, screen=screen, confirmed=confirmed, unflagged=[others, *settled])
+    return _conclude(course)
 
 
 def _checked(sample: Sampler) -> Sampler:
     """Hold the sampler to its shape, and take what is not finite as invalid."""
 
-    def measure(rows: Sequence[int], pairs: int) -> FloatArray:
-        table = np.asarray(sample(rows, pairs), dtype=np.float64)
+    def measure(rows: Sequence[int], pairs: int, stage: Stage) -> FloatArray:
+        table = np.asarray(sample(rows, pairs, stage), dtype=np.float64)
         if table.shape != (len(rows), pairs):
             raise ValueError(f"the sampler was asked for {(len(rows), pairs)} log ratios and gave {table.shape}")
         return np.where(np.isfinite(table), table, np.nan)
@@ -148,31 +179,42 @@ def _checked(sample: Sampler) -> Sampler:
 
 
 def _screen(design: Design, margins: FloatArray, measure: Sampler) -> _Screen:
-    """Stage 1: stop at the first look if nobody is near being flagged, else flag after all pairs."""
+    """Stage 1: flag what is plain at the first look; go on to all pairs only if one of the others is near it."""
     rows = range(len(margins))
-    table = measure(rows, design.first_look)
+    table = measure(rows, design.first_look, Stage.SCREEN)
     slower, faster = _both(table, margins, design.prior)
+    plain = slower <= design.first_alpha, (faster <= design.first_alpha) & (slower > design.first_alpha)
+    level, same_level = design.last_alpha, design.first_same_alpha
     if design.first_look < design.pairs:
-        if min(slower.min(), faster.min()) > design.leaning:
-            nobody = np.zeros(len(slower), dtype=np.bool_)
-            same = _same_and_suite(table, design, design.first_same_alpha)
-            return _Screen(table=table, p_slower=slower, p_faster=faster, slower=nobody, faster=nobody, same=same)
-        table = np.hstack([table, measure(rows, design.pairs - design.first_look)])
-        slower, faster = _both(table, margins, design.prior)
-    # A design with one look spends what the first look may.
-    level = design.later_same_alpha if design.first_look < design.pairs else design.first_same_alpha
+        others = ~plain[0], ~plain[1]
+        leaning = _both(table, margins, design.prior, others)
+        if np.nanmin([leaning], initial=1.0) > design.leaning:
+            level = 0.0
+        else:
+            table = np.hstack([table, measure(rows, design.pairs - design.first_look, Stage.SCREEN)])
+            leaning = _both(table, margins, design.prior, others)
+            same_level = design.later_same_alpha
+        slower, faster = np.where(plain[0], slower, leaning[0]), np.where(plain[1], faster, leaning[1])
+    flags = plain[0] | ((slower <= level) & ~plain[1])
     return _Screen(
         table=table,
         p_slower=slower,
         p_faster=faster,
-        slower=slower <= design.alpha,
-        faster=(faster <= design.alpha) & (slower > design.alpha),
-        same=_same_and_suite(table, design, level),
+        slower=flags,
+        faster=(plain[1] | (faster <= level)) & ~flags,
+        plain=plain[0] | plain[1],
+        same=_same_and_suite(table, design, same_level),
     )
 
 
-def _both(table: FloatArray, margins: FloatArray, prior: Prior) -> tuple[FloatArray, FloatArray]:
-    return p_slower(table - margins[:, None], prior), p_slower(-table - margins[:, None], prior)
+def _both(
+    table: FloatArray, margins: FloatArray, prior: Prior, tested: tuple[Flags | None, Flags | None] = (None, None)
+) -> tuple[FloatArray, FloatArray]:
+    """Return the p-values of being slower and of being faster."""
+    return (
+        p_slower(table - margins[:, None], prior, tested[0]),
+        p_slower(-table - margins[:, None], prior, tested[1]),
+    )
 
 
 def _same(table: FloatArray, prior: Prior, design: Design, alpha: float) -> Flags:
@@ -192,52 +234,59 @@ def _confirm(design: Design, margins: FloatArray, screen: _Screen, measure: Samp
     """Stage 2: test each flagged series again, in its direction, on fresh pairs of the flagged series alone.
 
     If the suite's median is flagged, fresh pairs of all series are measured, but only flagged ones are tested: a series
-    that passed stage 1 would face 1.6 % instead of 0.08 %.
+    that passed stage 1 would face the level of stage 2 instead of that of both.
     """
-    flagged = screen.slower | screen.faster
-    count = len(margins)
-    rows = np.flatnonzero(flagged[:count])
-    if flagged[count:].any():
-        rows = np.arange(count)
-    p = np.full(len(flagged), np.nan)
-    if not len(rows):
-        nothing = _Evidence(rows=rows, table=np.empty((0, 0)), same=np.zeros(0, dtype=np.bool_))
-        return _Confirmed(evidence=nothing, p=p, slower=screen.slower, faster=screen.faster)
-    table = measure([int(row) for row in rows], design.confirm_pairs)
-    for sign, chosen in ((1, screen.slower), (-1, screen.faster)):
-        if chosen.any():
-            x = sign * table - margins[rows, None]
-            tested = [standardise(x[chosen[rows]], design.prior)]
-            if chosen[count:].any():
-                tested.append(standardise(suite_row(x), suite_prior(design.prior)))
-            p[chosen] = max_t(np.vstack(tested))
-    rejected = p <= design.confirm_alpha
+    flagged, count = screen.flagged, len(margins)
+    looks = [(design.confirm_pairs, design.confirm_alpha, flagged)]
+    if screen.plain.any():
+        looks.insert(0, (design.confirm_first, design.confirm_first_alpha, screen.plain))
+    table, measured = np.empty((count, 0)), np.zeros(len(flagged), dtype=np.intp)
+    p, rejected = np.full(len(flagged), np.nan), np.zeros(len(flagged), dtype=np.bool_)
+    for pairs, alpha, candidates in looks:
+        pending = flagged & ~rejected
+        if not pending.any():
+            break
+        chosen = pending | pending[count:].any()
+        fresh = np.full((count, pairs - table.shape[1]), np.nan)
+        fresh[chosen[:count]] = measure(np.flatnonzero(chosen[:count]).tolist(), fresh.shape[1], Stage.CONFIRM)
+        table = np.hstack([table, fresh])
+        measured[chosen] = pairs
+        for sign, direction in ((1, screen.slower), (-1, screen.faster)):
+            tested = pending & candidates & direction
+            p[tested] = p_slower(sign * table - margins[:, None], design.prior, tested)[tested]
+        rejected |= pending & candidates & (p <= alpha)
     return _Confirmed(
-        evidence=_Evidence(rows=rows, table=table, same=_same(table, design.prior, design, design.later_same_alpha)),
-        p=p,
-        slower=screen.slower & rejected,
-        faster=screen.faster & rejected,
+        table=table, pairs=measured, p=p, slower=screen.slower & rejected, faster=screen.faster & rejected
     )
 
 
-def _settle(design: Design, screen: _Screen, unsettled: Flags, measure: Sampler) -> list[_Evidence]:
+def _others(design: Design, screen: _Screen, confirmed: _Confirmed) -> _Evidence:
+    """Return the evidence on what was not flagged, with the pairs that it got where the whole suite was flagged."""
+    rows = np.flatnonzero(~screen.flagged[: len(screen.table)])
+    further = confirmed.pairs[rows].max(initial=0)
+    if not further:
+        return _Evidence(rows=rows, table=screen.table[rows], same=screen.same[rows])
+    table = np.hstack([screen.table, confirmed.table[:, :further]])[rows]
+    return _Evidence(rows=rows, table=table, same=_same(table, design.prior, design, design.later_same_alpha))
+
+
+def _settle(design: Design, others: _Evidence, measure: Sampler) -> list[_Evidence]:
     """Measure further pairs of the open series alone, in rounds, until they are proved the same.
 
     More of them than `settle_series` are a matter of the machine, or of the change, that a few more pairs do not cure.
     """
-    rows = np.flatnonzero(unsettled)
+    left = others.only(~others.same)
     found: list[_Evidence] = []
-    if len(rows) > design.settle_series or not design.settle_pairs:
+    if len(left.rows) > design.settle_series or not design.settle_pairs:
         return found
-    table = screen.table[rows]
     for _ in range(SETTLE_ROUNDS):
-        if not len(rows):
+        if not len(left.rows):
             break
-        fresh = measure([int(row) for row in rows], design.settle_pairs // SETTLE_ROUNDS)
-        table = np.hstack([table, fresh])
+        fresh = measure(left.rows.tolist(), design.settle_pairs // SETTLE_ROUNDS, Stage.SETTLE)
+        table = np.hstack([left.table, fresh])
         same = _same(table, design.prior, design, design.later_same_alpha)
-        found.append(_Evidence(rows=rows, table=table, same=same))
-        rows, table = rows[~same], table[~same]
+        found.append(_Evidence(rows=left.rows, table=table, same=same))
+        left = found[-1].only(~same)
     return found
 
 
@@ -245,31 +294,30 @@ def _conclude(course: _Course) -> Decision:
     """Draw up the results, each series' by the last evidence that was gathered for it."""
     design, screen, confirmed = course.design, course.screen, course.confirmed
     count = len(screen.table)
-    evidence = [
-        _Evidence(rows=np.arange(count), table=screen.table, same=screen.same[:count]),
-        *course.settled,
-        confirmed.evidence,
-    ]
-    last = np.zeros(count, dtype=np.intp)
-    for index, piece in enumerate(evidence):
-        last[piece.rows] = index
+    flagged = np.flatnonzero(screen.flagged[:count])
+    evidence = list(course.unflagged)
+    for pairs in np.unique(confirmed.pairs[flagged]):
+        rows = flagged[confirmed.pairs[flagged] == pairs]
+        table = confirmed.table[rows, :pairs]
+        same = _same(table, design.prior, design, design.later_same_alpha)
+        evidence.append(_Evidence(rows=rows, table=table, same=same))
     results: dict[int, SeriesResult] = {}
-    for index, piece in enumerate(evidence):
-        results |= _results(course, piece.only(last[piece.rows] == index), design.prior)
+    for piece in evidence:
+        results |= _results(course, piece, design.prior)
     suite = None
     if len(screen.p_slower) > count:
         table, same = suite_row(screen.table), screen.same[count:]
         prior = suite_prior(design.prior)
-        if np.isfinite(confirmed.p[count]):
-            table = suite_row(confirmed.evidence.table)
+        if confirmed.pairs[count]:
+            table = suite_row(confirmed.table[:, : confirmed.pairs[count]])
             same = _same(table, prior, design, design.later_same_alpha)
         suite = _results(course, _Evidence(rows=np.array([count]), table=table, same=same), prior)[count]
     return Decision(
         series=tuple(results[row] for row in range(count)),
         suite=suite,
         pairs=screen.table.shape[1],
-        settle_pairs=len(course.settled) * design.settle_pairs // SETTLE_ROUNDS,
-        confirm_pairs=confirmed.evidence.table.shape[1],
+        settle_pairs=(len(course.unflagged) - 1) * design.settle_pairs // SETTLE_ROUNDS,
+        confirm_pairs=confirmed.table.shape[1],
     )
 
 

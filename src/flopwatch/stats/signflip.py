@@ -19,10 +19,14 @@ absolute values alone, so their constants decide the power and never the false-a
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flopwatch.stats.prior import FloatArray, Prior
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: Pairs whose signs are free: of up to so many every sign vector is tried, 8192 of 13.
 FREE_PAIRS = 13
@@ -137,14 +141,20 @@ def max_t(standardised: FloatArray) -> FloatArray:
     return p
 
 
-def p_slower(x: FloatArray, prior: Prior) -> FloatArray:
+def p_slower(x: FloatArray, prior: Prior, tested: NDArray[np.bool_] | None = None) -> FloatArray:
     """Return the adjusted p-value of each series, and last of the suite's median where there are `SUITE_FROM` series.
 
     Args:
         x: log ratios less the margins, (series, pairs); the mirrored test is that of -log ratio less the margin.
         prior: what is believed of a pair's error.
+        tested: which of these belong to the test, the others having been rejected before; NaN stands for their p-value.
     """
     rows = standardise(x, prior)
     if len(x) >= SUITE_FROM:
         rows = np.vstack([rows, standardise(suite_row(x), suite_prior(prior))])
-    return max_t(rows)
+    if tested is None:
+        return max_t(rows)
+    p = np.full(len(rows), np.nan)
+    if tested.any():
+        p[tested] = max_t(rows[tested])
+    return p

@@ -77,7 +77,7 @@ def test_the_terminals_format_is_the_gates_report(path: Path, capfd: pytest.Capt
     assert report(str(path)) == ExitCode.REGRESSED
     printed = capfd.readouterr().out
     assert printed.startswith(
-        "Regressed: 1 case broken; 1 case slower (Matmul[1x64x64,float16,flopwatch], 1.99 % slower).\n"
+        "Regressed: 1 case broken; 1 case slower (Matmul[1x64x64,float16,flopwatch], 1.98 % slower).\n"
     )
     assert "Time per call, base and head in turns" in printed
 
