@@ -13,6 +13,7 @@ count are written beside the trial, for the report to hold the result against.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import subprocess
@@ -85,10 +86,10 @@ def pack_gate(repository: Path, out: Path, *, head: str, base: str | None, main:
 
 
 def pack_record(repository: Path, out: Path, *, head: str, base: str, main: str) -> None:
-    """Write the trial of a recording: the main branch up to head, with its history.
+    """Write the trial of a recording: the main branch up to head, with its history, and the anchor of head's settings.
 
     Raises:
-        PackError: a commit is missing.
+        PackError: a commit is missing, or the settings cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="flopwatch-") as folder:
         trial = Path(folder)
@@ -96,7 +97,33 @@ def pack_record(repository: Path, out: Path, *, head: str, base: str, main: str)
         git("fetch", "--quiet", "--no-tags", repository.resolve().as_uri(), _hash(head), cwd=trial)
         for name, commit in (("base", _hash(base)), ("head", head), (main, head)):
             git("update-ref", f"refs/heads/{name}", commit, cwd=trial)
+        has_settings = git("ls-tree", head, "--", "pyproject.toml", cwd=trial)
+        if has_settings and (anchor := anchor_name(git("show", f"{head}:pyproject.toml", cwd=trial))):
+            _add_anchor(trial, anchor, repository)
         _archive(trial, out)
+
+
+def _add_anchor(trial: Path, name: str, repository: Path) -> None:
+    """Let the anchor's name mean in the trial what it means in the clone, where branches are at `origin`."""
+    found = _commit(repository, name) or _commit(repository, f"refs/remotes/origin/{name}")
+    if not found:
+        raise PackError(f"the anchor of head's [tool.flopwatch], {name!r}, is no commit of the clone")
+    if _commit(trial, name) == found:
+        return
+    git("fetch", "--quiet", "--no-tags", repository.resolve().as_uri(), found, cwd=trial)
+    if _commit(trial, name) != found:  # it is not the hash alone
+        with contextlib.suppress(PackError):  # what cannot be the name of a tag is found out below
+            git("update-ref", f"refs/tags/{name}", found, cwd=trial)
+    if _commit(trial, name) != found:
+        raise PackError(f"the anchor of head's [tool.flopwatch], {name!r}, is no hash, and no name of a branch or tag")
+
+
+def _commit(repository: Path, name: str) -> str:
+    """Return the hash of a commit; "" where there is none."""
+    try:
+        return git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", cwd=repository)
+    except PackError:
+        return ""
 
 
 def commits_to_record(repository: Path, *, head: str, last: str, most: int) -> str | None:
@@ -134,6 +161,24 @@ def package_paths(pyproject: str) -> list[PurePosixPath]:
     if not all(part.isidentifier() for name in names for part in name):
         raise PackError(f"base's [tool.flopwatch] has packages that are no names: {packages}")
     return [source.joinpath(*name) for name in names]
+
+
+def anchor_name(pyproject: str) -> str:
+    r"""Return the name of the commit whose time is the unit of the recorded ratios; "" where there is none.
+
+    >>> anchor_name('[tool.flopwatch]\nanchor = "v1.0"'), anchor_name("")
+    ('v1.0', '')
+
+    Raises:
+        PackError: the settings cannot be read.
+    """
+    try:
+        name = tomllib.loads(pyproject).get("tool", {}).get("flopwatch", {}).get("anchor", "")
+    except (tomllib.TOMLDecodeError, AttributeError) as error:
+        raise PackError(f"head's pyproject.toml cannot be read: {error!r}") from None
+    if not isinstance(name, str):
+        raise PackError(f"head's [tool.flopwatch] has an anchor that is no name: {name!r}")
+    return name
 
 
 def _with_packages_of(trial: Path, *, base: str, head: str) -> str:

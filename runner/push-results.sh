@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Add a night's recordings to their branch: `REMOTE=URL HEAD=SHA GH_TOKEN=... runner/push-results.sh RESULTS.tar`, in
-# main's checkout. The first night starts the branch, which has no history of main.
+# main's checkout. The first night starts the branch, which has no history of main. Its file `recorded` names the commit
+# after which the next night begins: HEAD, or one before it where the night ended early.
 set -euo pipefail
 
 branch=flopwatch-results
@@ -19,9 +20,15 @@ elif [[ -n $(git ls-remote "$REMOTE" "refs/heads/$branch") ]]; then
   exit 1
 fi
 
-env -u GH_TOKEN -u GIT_CONFIG_VALUE_0 python3 -m runner.store "$1" "$folder"
-printf '%s\n' "$HEAD" > "$folder/recorded"
+if [[ $(git rev-parse --is-shallow-repository) != false ]]; then
+  git fetch --quiet --unshallow "$REMOTE" "$HEAD"
+fi
+env -u GH_TOKEN -u GIT_CONFIG_COUNT -u GIT_CONFIG_VALUE_0 python3 -m runner.store "$1" "$folder" "$HEAD"
+recorded=$(< "$folder/recorded")
+if [[ $recorded != "$HEAD" ]]; then
+  echo "::warning::recorded up to $recorded, not up to $HEAD: the log of the sandbox says why; the next night goes on there"
+fi
 git -C "$folder" add --all
 git -C "$folder" -c user.name=github-actions -c user.email=github-actions@users.noreply.github.com \
-  commit --quiet --message "Record up to $HEAD"
+  commit --quiet --message "Record up to $recorded"
 git -C "$folder" push --quiet "$REMOTE" "HEAD:refs/heads/$branch"

@@ -393,11 +393,12 @@ def main(arguments: Sequence[str] | None = None, *, config_path: Path = CONFIG, 
         config = load_config(config_path, owner=owner)
         engine = choose_engine(config)
         name = f"flopwatch-{secrets.token_hex(6)}"
+        program = ["-I", "/program/trial.py", options.verb, str(config.wall_s)]
         if engine == "podman":
-            command = podman_command(config, ["python3", "-I", "/program/trial.py", options.verb], name=name)
+            command = podman_command(config, ["python3", *program], name=name)
         else:
-            program = [f"{config.environment}/bin/python", "-I", "/program/trial.py", options.verb]
-            command = bubblewrap_command(config, program, devices=gpu_devices(config.gpu))
+            python = f"{config.environment}/bin/python"
+            command = bubblewrap_command(config, [python, *program], devices=gpu_devices(config.gpu))
 
         def stop() -> None:
             if engine == "podman":  # its containers do not end with the command that started them

@@ -1,22 +1,32 @@
 """What runs inside the sandbox: unpack a trial, let flopwatch measure it, and send the result out.
 
-The trial is read from stdin and the result written to stdout; all that the measured code prints becomes stderr. This
-file stands alone, and nothing in it protects anything: whatever runs in here can do all that it can.
+The trial is read from stdin and the result written to stdout; all that the measured code prints becomes stderr. The
+arguments are the verb and the seconds until the launcher kills all of this. This file stands alone, and nothing in it
+protects anything: whatever runs in here can do all that it can.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import os
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 #: `-P` keeps the trial's own folder out of the path of imports: the flopwatch that judges is the installed one.
 FLOPWATCH = (sys.executable, "-P", "-m", "flopwatch")
 RESULTS = "results"
+#: In the archive of a night: the last commit up to which nothing is left to record.
+RECORDED = "recorded"
+#: Of the time that a night has, what is for measuring: of 2400 s, 240 are left to end what was begun, which takes the
+#: grace of a few workers, and to send what there is.
+MEASURING_SHARE = 0.9
 
 
 def unpack(source: BinaryIO, repository: Path) -> None:
@@ -27,7 +37,7 @@ def unpack(source: BinaryIO, repository: Path) -> None:
     subprocess.run(command, cwd=repository, check=True)  # noqa: S603 - no shell
 
 
-def gate(repository: Path, out: BinaryIO) -> int:
+def gate(repository: Path, out: BinaryIO, _until_s: float) -> int:
     """Compare head with base; returns the gate's exit code.
 
     Head is the working tree: a pull request's head has base's suites in it, and is no commit that anybody knows.
@@ -40,17 +50,57 @@ def gate(repository: Path, out: BinaryIO) -> int:
     return code
 
 
-def record(repository: Path, out: BinaryIO) -> int:
-    """Record the commits from base to head; returns the exit code of ``flopwatch record``."""
+def record(repository: Path, out: BinaryIO, until_s: float) -> int:
+    """Record the commits from base to head while there is time; returns the exit code of ``flopwatch record``.
+
+    Sends what is new, and how far it is complete; where not even one commit is, nothing: the next night begins there.
+
+    Args:
+        repository: the trial.
+        out: where the archive goes.
+        until_s: on the monotonic clock; what is not measured by then is left to the next night.
+    """
     before = _contents(repository)
-    command = [*FLOPWATCH, "record", "refs/heads/base..refs/heads/head"]
-    code = subprocess.run(command, cwd=repository, check=False).returncode  # noqa: S603 - no shell
-    changed = [path for path, content in _contents(repository).items() if before.get(path) != content]
-    if changed:
+    report = repository.with_name("record.json")
+    command = [*FLOPWATCH, "record", "refs/heads/base..refs/heads/head", "--json", str(report)]
+    with subprocess.Popen(command, cwd=repository) as process:  # noqa: S603 - no shell
+        try:
+            code = process.wait(until_s - time.monotonic())
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)  # it loses the case that it is at
+            code = process.wait()
+    last = last_complete(json.loads(report.read_bytes())) if report.is_file() else ""
+    if last:
+        changed = [path for path, content in _contents(repository).items() if before.get(path) != content]
         with tarfile.open(fileobj=out, mode="w|") as archive:
+            entry = tarfile.TarInfo(RECORDED)
+            entry.size = len(last)
+            archive.addfile(entry, io.BytesIO(last.encode()))
             for path in sorted(changed):
                 archive.add(repository / path, arcname=path, recursive=False)
     return code
+
+
+def last_complete(recording: dict[str, Any]) -> str:
+    """Return the last commit of a recording, the oldest first, before which none is left to be measured; "" for none.
+
+    What was recorded beside another process, or on a hot GPU, is measured again; a failure is a result.
+
+    >>> commits = [{"commit": "a", "unfit": ""}, {"commit": "b", "unfit": ""}]
+    >>> last_complete({"commits": commits, "interrupted": False, "unfit": ""})
+    'b'
+    >>> last_complete({"commits": commits, "interrupted": True, "unfit": ""})  # it was at b
+    'a'
+    """
+    commits = recording["commits"]
+    if recording["interrupted"] or recording["unfit"]:
+        commits = commits[:-1]
+    last = ""
+    for commit in commits:
+        if commit["unfit"]:
+            break
+        last = commit["commit"]
+    return last
 
 
 def _contents(repository: Path) -> dict[str, bytes]:
@@ -63,14 +113,16 @@ def _contents(repository: Path) -> dict[str, bytes]:
 
 
 def main() -> int:
-    """Run the verb that the launcher names."""
+    """Run the verb that the launcher names, in the time that it gives."""
     verb = {"gate": gate, "record": record}[sys.argv[1]]
+    until_s = time.monotonic() + float(sys.argv[2]) * MEASURING_SHARE
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits it where it was ignored
     repository = Path.cwd() / "trial"
     repository.mkdir()
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         unpack(sys.stdin.buffer, repository)
-        return verb(repository, out)
+        return verb(repository, out, until_s)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import math
 import re
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
@@ -33,8 +33,8 @@ PLAN = Plan(method=Method.GRAPH, calls=16, input_sets=16)
 FACT = KernelFacts(
     kernel="k",
     device="h200",
-    config="",
-    variant="",
+    config="BLOCK=64,num_stages=3,num_warps=4",
+    variant="*fp16:16",
     chosen=True,
     registers=64,
     occupancy=0.25,
@@ -42,6 +42,8 @@ FACT = KernelFacts(
     spill_store_bytes=4,
     spill_load_bytes=8,
 )
+#: What the tuner chose.
+TUNED = "BLOCK: 128, num_warps: 8, num_ctas: 1, num_stages: 3, maxnreg: None"
 #: In the order of the suite's parameters; the peer of "rare" does not exist.
 CASES = tuple(
     Case(suite="Scale", values=(size, provider))
@@ -73,7 +75,8 @@ class Board:
     """What the stand-ins share: what goes wrong, and what was asked.
 
     Attributes:
-        failing: message of the failure of a case, by its size; of a pair, by arm and size.
+        failing: message of the failure of a case, by its size; of a pair, by arm and size; of its static facts
+            ("static") and of the call that tells the tuner's choice ("uncaptured") by that word and size.
         clocks_mhz: of the two arms in pairs.
         clock_mhz: read last.
         lost: the driver no longer answers.
@@ -163,14 +166,20 @@ class FakeWorker:
     def memory(self, _case: Case) -> Memory:
         return Memory(peak_bytes=4096, growth_bytes=0.0)
 
-    def facts(self, _case: Case) -> tuple[KernelFacts, ...]:
-        return (FACT,)
+    def facts(self, case: Case) -> tuple[KernelFacts, ...]:
+        self._fail_as("static", case)
+        found = re.search(r"^WARPS = (\d+)$", self.kernel, re.MULTILINE)
+        fact = replace(FACT, config=FACT.config[:-1] + found[1], registers=128) if found else FACT
+        return (fact, replace(FACT, config=TUNED, chosen=False))
 
     def prepare(self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = (), *, lent: str = "") -> Prepared:
+        if plan == recorder.UNCAPTURED:
+            self._fail_as("uncaptured", case)
         if f"{self.arm.value} {case.values[0]}" in self.board.failing:
             message = self.board.failing[f"{self.arm.value} {case.values[0]}"]
             raise CaseFailed(Failure(kind="OutOfResources", message=message), cast("Worker", self))
-        return Prepared(plan=plan or PLAN, choices=tuple(pins), borrowed=bool(lent))
+        choices = (Choice(kernel="k", key="1024", config=TUNED, timings_us={TUNED: 7.0}),)
+        return Prepared(plan=plan or PLAN, choices=tuple(pins) or choices, borrowed=bool(lent))
 
     def lend(self, case: Case, _to: Worker) -> str:
         return case.id
@@ -185,6 +194,10 @@ class FakeWorker:
 
     def launch(self, _case: Case, samples: int) -> tuple[float, ...]:
         return (1e-5,) * samples
+
+    def _fail_as(self, what: str, case: Case) -> None:
+        if message := self.board.failing.get(f"{what} {case.values[0]}"):
+            raise CaseFailed(Failure(kind="OutOfResources", message=message), cast("Worker", self))
 
     def _fail(self, case: Case) -> None:
         if message := self.board.failing.get(case.values[0]):

@@ -66,6 +66,10 @@ def test_without_a_gpu_static_facts_and_failures_are_recorded_and_no_times(asv_t
     assert all(math.isnan(value) for metric in ("time", "peak_memory") for value in values[metric])
     assert math.isnan(values["max_diff"][HALF])
     assert values["max_diff"][SINGLE] is None
+    (sidecar,) = asv_toy.root.glob("results/*/*.jsonl")
+    compiled = {log.case: [choice.config for choice in log.compiled] for log in read_cases(sidecar)}
+    assert compiled["Scale[1000000,float16,flopwatch]"] == ["BLOCK=256,num_stages=3,num_warps=4"]
+    assert compiled["Scale[1000000,float16,torch]"] == []
     (failure,) = found.commits[0].failures
     assert (failure.case, failure.failure.kind) == ("Scale[1000000,float32,flopwatch]", "WrongNumbers")
 
@@ -91,5 +95,6 @@ def test_a_gpu_measures_a_case_in_a_second_and_the_same_code_at_a_ratio_of_one(a
     (sidecar,) = asv_toy.root.glob("results/*/*.jsonl")
     logs = read_cases(sidecar)
     assert len(logs) == 4
+    assert [log.choices for log in logs if "torch" not in log.case] == [(), ()]  # nothing here is tuned
     # The first case starts the static worker.
     assert all(log.seconds <= 1 for log in logs[1:])

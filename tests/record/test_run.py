@@ -3,13 +3,16 @@ from __future__ import annotations
 import json
 import math
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.record.fakes import CASES
+from tests.record.fakes import CASES, FACT, H200, TUNED
 
 from flopwatch.errors import ExitCode, GitError, MachineError, UndecidedError, UsageError
 from flopwatch.gate.sides import Arm
+from flopwatch.model import Choice
+from flopwatch.record import store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +104,43 @@ def test_a_failure_is_null_and_its_cause_in_the_sidecar(repository: Repository, 
     assert repository.row(commit, "registers")["result"][LARGE] == 64
     (missing,) = repository.logs(commit)[LARGE].missing
     assert (missing.metrics, missing.failure.kind) == (("time",), "OutOfResources")
+
+
+def test_what_a_case_ran_in_is_in_the_sidecar(repository: Repository, record: Record) -> None:
+    commit = repository.commit(2e-3)
+
+    record()
+
+    logs = repository.logs(commit)
+    assert logs[OURS].compiled == (Choice(kernel="k", key=FACT.variant, config=FACT.config),)
+    assert logs[OURS].choices == (Choice(kernel="k", key="1024", config=TUNED),)
+    assert (logs[PEER].compiled, logs[PEER].choices) == ((), None)
+
+
+def test_the_dashboard_names_the_configuration_that_changed(repository: Repository, record: Record) -> None:
+    repository.commit(2e-3)
+    changed = repository.commit("SECONDS = 2e-3\nWARPS = 8\n")
+    record("ALL")
+
+    repository.asv("publish", "--no-pull")
+
+    found = json.loads((repository.root / "html" / "changes.json").read_bytes())["changes"]
+    assert {(change["metric"], change["first"]) for change in found} == {("registers", changed)}
+    assert {tuple(change["suspects"]) for change in found} == {("num_warps 4 → 8",)}
+
+
+def test_what_a_case_ran_in_is_not_known_where_it_did_not(repository: Repository, record: Record, board: Board) -> None:
+    commit = repository.commit(2e-3)
+    board.failing |= {"small": "never ran", "uncaptured large": "not again", "static rare": "does not compile"}
+
+    found = record()
+
+    logs = repository.logs(commit)
+    assert [logs[case].choices is None for case in (OURS, LARGE, RARE)] == [True, True, False]
+    assert [logs[case].compiled == () for case in (OURS, LARGE, RARE)] == [False, False, True]
+    # What is asked for the sidecar alone fails without a trace in the history.
+    assert {failure.case for failure in found.commits[0].failures if "large" in failure.case} == set()
+    assert repository.row(commit, "time")["result"][LARGE] == pytest.approx(2e-3, rel=1e-3)
 
 
 def test_nothing_but_failures_is_nothing_recorded(repository: Repository, record: Record, board: Board) -> None:
@@ -267,6 +307,23 @@ def test_an_anchor_that_cannot_be_imported_is_an_error(repository: Repository, r
 
     with pytest.raises(UsageError, match=f"the anchor {anchor[:8]} cannot be measured"):
         record(anchor=anchor)
+
+
+def test_an_anchor_that_is_no_commit_is_an_error_with_a_gpu_and_without(
+    repository: Repository, record: Record, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.commit(2e-3)
+    project = (repository.root / "pyproject.toml").read_text(encoding="utf-8")
+    repository.write("pyproject.toml", project + 'anchor = "v1.0"\n')
+
+    with pytest.raises(GitError, match=r"anchor in \[tool\.flopwatch\]: no commit 'v1\.0'"):
+        record()
+    with pytest.raises(GitError, match=r"--anchor: no commit 'v2\.0'"):
+        record(anchor="v2.0")
+    monkeypatch.setattr(store, "probe_interpreter", lambda _: replace(H200, gpu=None))
+    with pytest.raises(GitError, match=r"anchor in \[tool\.flopwatch\]: no commit 'v1\.0'"):
+        record()
+    assert board.asked == []
 
 
 def test_a_gpu_that_is_lost_is_no_failure_of_the_commit(repository: Repository, record: Record, board: Board) -> None:

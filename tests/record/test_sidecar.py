@@ -4,7 +4,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from flopwatch.measure.machine import Machine
-from flopwatch.model import Failure
+from flopwatch.model import Choice, Failure
 from flopwatch.record.sidecar import CaseLog, Line, Missing, SessionLog, append, read_cases
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ FIRST = CaseLog(
     at=NOW,
     seconds=0.5,
     missing=(Missing(metrics=("time",), failure=Failure(kind="OutOfResources", message="planted")),),
+    compiled=(Choice(kernel="k", key="*fp16:16", config="BLOCK=64,num_warps=4"),),
+    choices=(Choice(kernel="k", key="1024", config="BLOCK: 64, num_warps: 8"),),
     anchor="c0ffee",
     anchor_seconds=1e-3,
     pair_seconds=2e-3,
@@ -49,3 +51,17 @@ def test_a_line_that_a_crash_cut_short_costs_one_case_and_not_the_next(tmp_path:
     append(path, Line(case=SECOND))
 
     assert read_cases(path) == [FIRST, SECOND]
+
+
+def test_a_line_from_before_configurations_were_kept_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "c0ffee.jsonl"
+    path.write_text(
+        '{"session":null,"case":{"case":"Scale[small,flopwatch]","version":"1","at":"2026-11-20T18:00:00Z",'
+        '"seconds":0.5,"missing":[],"anchor":"","anchor_seconds":null,"pair_seconds":null,"commit_slot":null,'
+        '"snapshot":null}}\n',
+        encoding="utf-8",
+    )
+
+    (log,) = read_cases(path)
+
+    assert (log.case, log.compiled, log.choices) == ("Scale[small,flopwatch]", (), None)

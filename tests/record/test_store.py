@@ -1,18 +1,27 @@
 from __future__ import annotations
 
+import datetime as dt
 import json
-from typing import TYPE_CHECKING
+import multiprocessing
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from asv.benchmarks import Benchmarks
+from asv.results import Results
 
 from flopwatch.config import load_config
 from flopwatch.errors import UsageError
 from flopwatch.model import Case
-from flopwatch.record.store import Store, open_store, series_of
+from flopwatch.record.lock import locked
+from flopwatch.record.sidecar import CaseLog, read_cases
+from flopwatch.record.store import CommitFile, Store, open_store, series_of
 from flopwatch.suite import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from multiprocessing.synchronize import Barrier
 
     from tests.record.conftest import Repository
 
@@ -28,6 +37,35 @@ def benchmarks(suite: str, *, metrics: tuple[str, ...] = tuple(METRICS)) -> dict
     params = [["'small'", "'large'"], ["'ours'", "'torch'"]]
     names = [f"folder.module.{suite}.track_{metric}" for metric in metrics]
     return {name: {"name": name, "version": "3", "params": params} for name in names}
+
+
+def commit_file(folder: Path) -> CommitFile:
+    results = Results({"machine": "lab"}, {}, "c0ffee" * 6 + "c0ff", 0, "3.11", "env", {})
+    results.load_data(folder)
+    return CommitFile(results, folder / "lab" / "c0ffeec0-env.json")
+
+
+def save(file: CommitFile, suite: str, index: int) -> None:
+    """Save one of the four cases of a suite; its time is 1, 2, 3 or 4 seconds."""
+    series = series_of(benchmarks(suite))[suite]
+    case = series.cases[index]
+    log = CaseLog(case=case.id, version="3", at=dt.datetime(2026, 11, 21, tzinfo=dt.UTC), seconds=0.1)
+    file.save(series, case, {"time": index + 1.0}, log, samples=False)
+
+
+def times(folder: Path, suite: str) -> list[float]:
+    """Return what asv's file has of a suite."""
+    stored = json.loads((folder / "lab" / "c0ffeec0-env.json").read_text(encoding="utf-8"))
+    found: list[float] = stored["results"][f"folder.module.{suite}.track_time"][0]
+    return found
+
+
+def save_a_suite(folder: str, suite: str, barrier: Barrier) -> None:
+    """Open the file, wait until the other process has it open, too, and save each case once."""
+    file = commit_file(Path(folder))
+    barrier.wait(30)
+    for number in range(60):
+        save(file, f"{suite}{number // 4}", number % 4)
 
 
 def test_a_suite_is_a_benchmark_for_each_metric() -> None:
@@ -130,3 +168,52 @@ def test_a_new_version_of_a_suite_is_measured_again(repository: Repository, reco
 
     assert record().commits[0].cases == 5
     assert record().commits[0].cases == 0
+
+
+def test_two_recorders_that_take_turns_at_a_commit_keep_what_the_other_has_saved(tmp_path: Path) -> None:
+    one, other = commit_file(tmp_path), commit_file(tmp_path)
+
+    for index in range(4):
+        save(one, "Scale", index)
+        save(other, "Shift", index)
+
+    assert times(tmp_path, "Scale") == times(tmp_path, "Shift") == [1.0, 2.0, 3.0, 4.0]
+    assert len(read_cases(one.sidecar)) == 8
+
+
+def test_two_processes_that_save_into_a_commit_at_once_lose_nothing(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(2)
+    processes = [
+        context.Process(target=save_a_suite, args=(str(tmp_path), suite, barrier)) for suite in ("Scale", "Shift")
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+
+    assert [process.exitcode for process in processes] == [0, 0]
+    saved = {name: times(tmp_path, name) for suite in ("Scale", "Shift") for name in (f"{suite}{n}" for n in range(15))}
+    assert [name for name, values in saved.items() if values != [1.0, 2.0, 3.0, 4.0]] == []
+    assert len(read_cases(commit_file(tmp_path).sidecar)) == 120
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["c0ffeec0-env.json", "c0ffeec0-env.jsonl", "lab"]
+
+
+@pytest.mark.usefixtures("board")
+def test_benchmarks_json_is_not_written_while_another_recorder_does(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = repository.commit(1e-3)
+    store = opened(repository)
+    found: list[Any] = []
+    monkeypatch.setattr(Benchmarks, "discover", lambda *_: Benchmarks(store.conf, []))
+    discovering = threading.Thread(target=lambda: found.append(store.discover([commit])))
+
+    with locked(repository.root / "results"):
+        discovering.start()
+        discovering.join(0.2)
+        before = (repository.root / "results" / "benchmarks.json").exists(), list(found)
+    discovering.join(10)
+
+    assert before == (False, [])
+    assert ((repository.root / "results" / "benchmarks.json").exists(), found) == (True, [{}])

@@ -208,3 +208,78 @@ def test_nothing_new_makes_no_trial_and_says_so(
     )
 
     assert (code, (tmp_path / "output").read_text(), out.exists()) == (0, "base=\n", False)
+
+
+def packed_night(tmp_path: Path, head: str, base: str) -> Path:
+    """Pack a recording of a clone: all branches but main are at `origin`, and its tags are there."""
+    clone = tmp_path / "clone"
+    git("clone", "--quiet", str(tmp_path / "repository"), str(clone), cwd=tmp_path)
+    pack.pack_record(clone, tmp_path / "night.tar", head=head, base=base, main="main")
+    return unpacked(tmp_path / "night.tar")
+
+
+def with_anchor(name: str) -> dict[str, str | None]:
+    return {"pyproject.toml": f'[tool.flopwatch]\npackages = ["mine"]\nanchor = "{name}"\n'}
+
+
+def release(tmp_path: Path, commit: Commit) -> str:
+    """Make a commit off main: the tag v1.0, an annotated one, and the branch `release`."""
+    repository = tmp_path / "repository"
+    git("checkout", "--quiet", "-b", "release", cwd=repository)
+    found = commit({"version": "1.0"})
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "tag.gpgsign=false")
+    git(*identity, "tag", "--annotate", "--message", "1.0", "v1.0", cwd=repository)
+    git("checkout", "--quiet", "main", cwd=repository)
+    return found
+
+
+@pytest.mark.parametrize("name", ["v1.0", "release", "refs/tags/v1.0", "origin/release", "{hash}", "{short}"])
+def test_an_anchor_off_main_means_in_the_trial_what_it_means_in_the_clone(
+    tmp_path: Path, commit: Commit, name: str
+) -> None:
+    base = commit({"n": "0"})
+    anchor = release(tmp_path, commit)
+    name = name.format(hash=anchor, short=anchor[:12])
+    head = commit(with_anchor(name))
+
+    trial = packed_night(tmp_path, head, base)
+
+    assert git("rev-parse", f"{name}^{{commit}}", cwd=trial) == anchor
+    assert files(trial, name)["version"] == "1.0"
+    assert git("rev-list", "base..head", cwd=trial) == head
+
+
+@pytest.mark.parametrize("name", ["v0.9", "HEAD~1", "base", "main"])
+def test_an_anchor_on_main_keeps_its_name(tmp_path: Path, commit: Commit, name: str) -> None:
+    first, base = commit({"n": "0"}), commit({"n": "1"})
+    repository = tmp_path / "repository"
+    git("tag", "v0.9", first, cwd=repository)
+    git("branch", "base", first, cwd=repository)  # a trial has a branch of that name, which is another commit
+    head = commit(with_anchor(name))
+
+    trial = packed_night(tmp_path, head, base)
+
+    meant = {"HEAD~1": base, "main": head}.get(name, first)
+    assert git("rev-parse", "--verify", f"{name}^{{commit}}", cwd=trial) == meant
+    assert git("rev-list", "refs/heads/base..refs/heads/head", cwd=trial) == head
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ('anchor = "v2.0"', "'v2.0', is no commit of the clone"),
+        ('anchor = "--all"', "'--all', is no commit of the clone"),
+        ('anchor = "v1.0~0"', "'v1.0~0', is no hash, and no name"),
+        ("anchor = 1", "an anchor that is no name: 1"),
+        ("anchor = ", "cannot be read"),
+    ],
+)
+def test_an_anchor_that_the_trial_could_not_have_stops_the_night_before_the_gpu(
+    tmp_path: Path, commit: Commit, settings: str, why: str
+) -> None:
+    base = commit({"n": "0"})
+    release(tmp_path, commit)
+    head = commit({"pyproject.toml": f"[tool.flopwatch]\n{settings}\n"})
+
+    with pytest.raises(pack.PackError, match=why):
+        packed_night(tmp_path, head, base)

@@ -410,7 +410,7 @@ def test_a_trial_goes_in_and_its_result_comes_out(
     del bubblewrap
     folder = tmp_path / "program"
     folder.mkdir()
-    write(folder / "trial.py", "import sys\nsys.stdout.write(sys.argv[1] + ' ' + sys.stdin.read())\n")
+    write(folder / "trial.py", "import sys\nsys.stdout.write(' '.join([*sys.argv[1:], sys.stdin.read()]))\n")
     monkeypatch.setattr(sandbox, "PROGRAM", folder / "trial.py")
     monkeypatch.setattr(sandbox, "gpu_devices", lambda _: [])
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -422,7 +422,7 @@ def test_a_trial_goes_in_and_its_result_comes_out(
 
     code = sandbox.main(["gate", str(trial), str(result)], config_path=config, owner=os.getuid())
 
-    assert (code, result.read_text(), result.stat().st_mode & 0o777) == (0, "gate the trial", 0o600)
+    assert (code, result.read_text(), result.stat().st_mode & 0o777) == (0, "gate 2400 the trial", 0o600)
 
 
 _command = sandbox.bubblewrap_command

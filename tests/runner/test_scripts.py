@@ -144,47 +144,92 @@ def git(*arguments: str, cwd: Path) -> str:
     return subprocess.run(["git", *arguments], cwd=cwd, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def recorded(tmp_path: Path, name: str) -> Path:
+def recorded(tmp_path: Path, name: str, last: str) -> Path:
+    """Make the archive of a night, with a result and the last commit that is complete."""
     path = tmp_path / "results.tar"
     with tarfile.open(path, "w") as archive:
-        member = tarfile.TarInfo(name)
-        member.size = 2
-        archive.addfile(member, io.BytesIO(b"{}"))
+        for member_name, content in (("recorded", last.encode()), (name, b"{}")):
+            member = tarfile.TarInfo(member_name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
     return path
 
 
-def push(tmp_path: Path, archive: Path, head: str) -> subprocess.CompletedProcess[str]:
-    return run("push-results.sh", str(archive), REMOTE=(tmp_path / "remote").as_uri(), HEAD=head, GH_TOKEN="secret")  # noqa: S106 - none
+def push(tmp_path: Path, archive: Path, head: str, clone: str = "repository") -> subprocess.CompletedProcess[str]:
+    """Run the script in a clone of main, as it is at the commit."""
+    variables = {"REMOTE": (tmp_path / "remote").as_uri(), "HEAD": head, "GH_TOKEN": "secret"}
+    return run("push-results.sh", str(archive), cwd=tmp_path / clone, **variables)
 
 
 @pytest.fixture
-def remote(tmp_path: Path) -> Path:
+def line(tmp_path: Path, commit: Commit) -> list[str]:
+    """Return four commits of main, which has the scripts."""
+    shutil.copytree(RUNNER, tmp_path / "repository" / "runner", ignore=shutil.ignore_patterns("__pycache__"))
+    return [commit({"n": str(number)}) for number in range(4)]
+
+
+@pytest.fixture
+def remote(tmp_path: Path, line: list[str]) -> Path:
+    """Return the remote repository, which has them all."""
+    assert line
     folder = tmp_path / "remote"
-    git("init", "--quiet", "--bare", str(folder), cwd=tmp_path)
+    git("clone", "--quiet", "--bare", str(tmp_path / "repository"), str(folder), cwd=tmp_path)
     return folder
 
 
-def test_each_night_adds_a_commit_to_the_branch_of_recordings(tmp_path: Path, remote: Path) -> None:
-    first = push(tmp_path, recorded(tmp_path, "results/h200/aaaaaaaa-env.json"), "a" * 40)
-    second = push(tmp_path, recorded(tmp_path, "results/h200/bbbbbbbb-env.json"), "b" * 40)
+def test_each_night_adds_a_commit_to_the_branch_of_recordings(tmp_path: Path, line: list[str], remote: Path) -> None:
+    first = push(tmp_path, recorded(tmp_path, "results/h200/aaaaaaaa-env.json", line[1]), line[1])
+    second = push(tmp_path, recorded(tmp_path, "results/h200/bbbbbbbb-env.json", line[3]), line[3])
 
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert "::warning::" not in first.stdout + second.stdout
     assert git("log", "--format=%s", "flopwatch-results", cwd=remote).splitlines() == [
-        f"Record up to {'b' * 40}",
-        f"Record up to {'a' * 40}",
+        f"Record up to {line[3]}",
+        f"Record up to {line[1]}",
     ]
     assert git("ls-tree", "-r", "--name-only", "flopwatch-results", cwd=remote).splitlines() == [
         "recorded",
         "results/h200/aaaaaaaa-env.json",
         "results/h200/bbbbbbbb-env.json",
     ]
-    assert git("show", "flopwatch-results:recorded", cwd=remote) == "b" * 40
+    assert git("show", "flopwatch-results:recorded", cwd=remote) == line[3]
 
 
-def test_what_is_no_recording_is_not_pushed(tmp_path: Path, remote: Path) -> None:
-    done = push(tmp_path, recorded(tmp_path, ".github/workflows/x.yml"), "a" * 40)
+def test_a_night_that_ended_early_is_kept_as_far_as_it_came(tmp_path: Path, line: list[str], remote: Path) -> None:
+    done = push(tmp_path, recorded(tmp_path, "results/h200/aaaaaaaa-env.json", line[1]), line[3])
 
-    assert (done.returncode, git("branch", "--list", cwd=remote)) == (2, "")
+    assert done.returncode == 0, done.stderr
+    assert f"::warning::recorded up to {line[1]}, not up to {line[3]}" in done.stdout
+    assert git("show", "flopwatch-results:recorded", cwd=remote) == line[1]
+    assert git("log", "--format=%s", "flopwatch-results", cwd=remote) == f"Record up to {line[1]}"
+
+
+def test_a_checkout_without_the_history_gets_it(tmp_path: Path, line: list[str], remote: Path) -> None:
+    git("clone", "--quiet", "--depth=1", remote.as_uri(), "shallow", cwd=tmp_path)
+
+    done = push(tmp_path, recorded(tmp_path, "results/h200/aaaaaaaa-env.json", line[1]), line[3], clone="shallow")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert git("show", "flopwatch-results:recorded", cwd=remote) == line[1]
+
+
+def test_what_is_no_recording_is_not_pushed(tmp_path: Path, line: list[str], remote: Path) -> None:
+    other = push(tmp_path, recorded(tmp_path, ".github/workflows/x.yml", line[3]), line[3])
+    unknown = push(tmp_path, recorded(tmp_path, "results/h200/aaaaaaaa-env.json", "f" * 40), line[3])
+
+    assert (other.returncode, unknown.returncode) == (2, 2)
+    assert git("branch", "--list", "flopwatch-results", cwd=remote) == ""
+
+
+def test_the_token_is_not_where_other_programs_are_run(tmp_path: Path, line: list[str], remote: Path) -> None:
+    assert remote.is_dir()
+    store = tmp_path / "repository" / "runner" / "store.py"
+    store.write_text("import os, sys\nprint(sorted(os.environ), list(os.environ.values()))\nsys.exit(2)\n")
+
+    shown = push(tmp_path, recorded(tmp_path, "results/h200/aaaaaaaa-env.json", line[1]), line[3]).stdout
+
+    assert "REMOTE" in shown
+    assert not [word for word in ("GH_TOKEN", "secret", "AUTHORIZATION", "GIT_CONFIG_COUNT") if word in shown]
 
 
 def test_a_night_is_packed_from_where_the_last_one_ended(tmp_path: Path, commit: Commit) -> None:

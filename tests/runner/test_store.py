@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import shutil
+import subprocess
 import tarfile
 from typing import TYPE_CHECKING
 
@@ -9,7 +11,10 @@ from runner import store
 from runner.store import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    Commit = Callable[[dict[str, str | None]], str]
 
 GOOD = "results/h200/034abb74-shared-py3.12-gpuNVIDIA H200-torch2.11.0-triton3.6.0.json"
 
@@ -33,12 +38,73 @@ def link(name: str, kind: bytes) -> tuple[tarfile.TarInfo, bytes]:
     return member, b""
 
 
-def test_recordings_are_written_where_they_belong(tmp_path: Path) -> None:
-    names = [GOOD, f"{GOOD}l", "results/benchmarks.json", "results/h200/machine.json"]
-    path = archive(tmp_path, *(plain(name) for name in names))
+@pytest.fixture
+def head(commit: Commit) -> str:
+    """Return the only commit of main, in `tmp_path / "repository"`."""
+    return commit({"n": "0"})
 
-    assert store.store(path, tmp_path / "kept") == sorted(names)
+
+def kept(tmp_path: Path, head: str, *members: tuple[tarfile.TarInfo, bytes]) -> list[str]:
+    """Store an archive that says of `head` that it is recorded, unless a member says something else."""
+    said = any(member.name == "recorded" for member, _ in members)
+    path = archive(tmp_path, *members, *([] if said else [plain("recorded", head.encode())]))
+    return store.store(path, tmp_path / "kept", repository=tmp_path / "repository", head=head)
+
+
+def test_recordings_are_written_where_they_belong(tmp_path: Path, head: str) -> None:
+    names = [GOOD, f"{GOOD}l", "results/benchmarks.json", "results/h200/machine.json"]
+
+    assert kept(tmp_path, head, *(plain(name) for name in names)) == sorted(names)
     assert (tmp_path / "kept" / GOOD).read_bytes() == b"{}"
+    assert (tmp_path / "kept" / "recorded").read_text() == f"{head}\n"
+
+
+def remember(tmp_path: Path, last: str) -> None:
+    """Let the branch of recordings say how far an earlier night came."""
+    (tmp_path / "kept").mkdir(exist_ok=True)
+    (tmp_path / "kept" / "recorded").write_text(f"{last}\n")
+
+
+@pytest.mark.parametrize("last", ["", "first", "rewritten"])
+def test_a_night_that_ended_early_is_taken_as_far_as_it_came(tmp_path: Path, commit: Commit, last: str) -> None:
+    line = [commit({"n": str(number)}) for number in range(4)]
+    if last:
+        remember(tmp_path, line[0] if last == "first" else "f" * 40)
+
+    kept(tmp_path, line[3], plain("recorded", line[2].encode()))
+
+    assert (tmp_path / "kept" / "recorded").read_text() == f"{line[2]}\n"
+
+
+def test_a_commit_that_would_let_nights_skip_others_or_stand_still_is_refused(tmp_path: Path, commit: Commit) -> None:
+    line = [commit({"n": str(number)}) for number in range(3)]
+    repository = tmp_path / "repository"
+    subprocess.run(["git", "checkout", "--quiet", "-b", "topic", line[1]], cwd=repository, check=True)
+    off_main = commit({"n": "off main"})
+    subprocess.run(["git", "checkout", "--quiet", "main"], cwd=repository, check=True)
+    later = commit({"n": "later"})
+    remember(tmp_path, line[1])
+
+    for said in (line[0], line[1], off_main, later, "f" * 40, line[2][:12], f"{line[2]}\n", "HEAD", "--all", "\xff"):
+        with pytest.raises(StoreError, match=r"is no (?:commit of main|full hash)"):
+            kept(tmp_path, line[2], plain(GOOD), plain("recorded", said.encode("latin-1")))
+    with pytest.raises(StoreError, match="does not say how far"):
+        store.store(archive(tmp_path, plain(GOOD)), tmp_path / "kept", repository=repository, head=line[2])
+
+    assert (tmp_path / "kept" / "recorded").read_text() == f"{line[1]}\n"
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["recorded"]
+
+
+def test_a_clone_without_the_history_cannot_tell(tmp_path: Path, commit: Commit) -> None:
+    commit({"n": "0"})
+    head = commit({"n": "1"})
+    full, shallow = tmp_path / "repository", tmp_path / "shallow"
+    subprocess.run(["git", "clone", "--quiet", "--depth=1", full.as_uri(), str(shallow)], check=True)
+    shutil.rmtree(full)
+    shallow.rename(full)
+
+    with pytest.raises(StoreError, match="the clone is shallow"):
+        kept(tmp_path, head, plain(GOOD))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +114,8 @@ def test_recordings_are_written_where_they_belong(tmp_path: Path) -> None:
         "/results/h200/machine.json",
         "../results/h200/machine.json",
         ".github/workflows/ci.yml",
-        "recorded",
+        "recorded.json",
+        "results/recorded",
         "results/.git/machine.json",
         "results/h200/deep/machine.json",
         "results/h200/034abb74-x\n.json",
@@ -57,37 +124,39 @@ def test_recordings_are_written_where_they_belong(tmp_path: Path) -> None:
         "results/h200/machine.jsonl",
     ],
 )
-def test_any_other_name_is_refused_and_nothing_is_written(tmp_path: Path, name: str) -> None:
+def test_any_other_name_is_refused_and_nothing_is_written(tmp_path: Path, head: str, name: str) -> None:
     with pytest.raises(StoreError, match="no result of asv"):
-        store.store(archive(tmp_path, plain(GOOD), plain(name)), tmp_path / "kept")
+        kept(tmp_path, head, plain(GOOD), plain(name))
 
     assert not (tmp_path / "kept").exists()
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE])
-def test_only_plain_files_are_taken(tmp_path: Path, kind: bytes) -> None:
-    with pytest.raises(StoreError):
-        store.store(archive(tmp_path, link(GOOD, kind)), tmp_path / "kept")
+@pytest.mark.parametrize("name", [GOOD, "recorded"])
+def test_only_plain_files_are_taken(tmp_path: Path, head: str, kind: bytes, name: str) -> None:
+    with pytest.raises(StoreError, match="no result of asv"):
+        kept(tmp_path, head, link(name, kind))
 
 
-def test_too_large_or_too_many_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_or_too_many_is_refused(tmp_path: Path, head: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "LARGEST_BYTES", 1)
     with pytest.raises(StoreError, match="2 bytes"):
-        store.store(archive(tmp_path, plain(GOOD)), tmp_path / "kept")
+        kept(tmp_path, head, plain(GOOD))
     monkeypatch.setattr(store, "MOST_FILES", 0)
     with pytest.raises(StoreError, match="more than 0 files"):
-        store.store(archive(tmp_path, plain(GOOD)), tmp_path / "kept")
+        kept(tmp_path, head, plain(GOOD))
 
 
-def test_a_link_that_is_already_there_is_not_followed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["results", "recorded"])
+def test_a_link_that_is_already_there_is_not_followed(tmp_path: Path, head: str, name: str) -> None:
     (tmp_path / "kept").mkdir()
-    (tmp_path / "kept" / "results").symlink_to(tmp_path)
+    (tmp_path / "kept" / name).symlink_to(tmp_path / "elsewhere")
 
     with pytest.raises(StoreError, match="leads out"):
-        store.store(archive(tmp_path, plain(GOOD)), tmp_path / "kept")
+        kept(tmp_path, head, plain(GOOD))
 
 
 def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "results.tar").write_bytes(b"\x1f\x8b bomb")
 
-    assert store.main([str(tmp_path / "results.tar"), str(tmp_path / "kept")]) == 2
+    assert store.main([str(tmp_path / "results.tar"), str(tmp_path / "kept"), "a" * 40]) == 2

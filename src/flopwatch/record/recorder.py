@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,11 @@ from flopwatch.errors import FlopwatchError, MachineError, UsageError
 from flopwatch.gate.pairs import Observer
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure import fitness
-from flopwatch.measure.client import Mode
+from flopwatch.measure.client import CaseFailed, Mode
 from flopwatch.measure.machine import Machine, Snapshot
 from flopwatch.measure.nvml import Watch
-from flopwatch.model import Case, Failure
+from flopwatch.measure.protocol import Method, Plan
+from flopwatch.model import Case, Choice, Failure
 from flopwatch.record.checkouts import Checkouts
 from flopwatch.record.measuring import Measured, OnGpu, WithoutGpu
 from flopwatch.record.result import RecordedCommit, RecordOptions
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
     from flopwatch.measure.client import Worker
     from flopwatch.measure.protocol import Hello
+
+#: The least that a worker can be asked to prepare.
+UNCAPTURED = Plan(method=Method.EVENTS, calls=1, input_sets=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -197,8 +201,14 @@ class Recorder:
                 start = time.monotonic()
                 entry = declared.get(case)
                 measured = bench.measure(entry) if entry else self._all_missing(case, self._import_failure(case, hello))
+                is_own = entry is not None and entry.own
+                is_compiled = is_own and not isinstance(measured.values.get("registers"), Failure)
+                compiled = compiled_configs(static, case) if is_compiled else ()
+                has_run = is_own and isinstance(measured.values.get("time"), dict)
+                choices = tuner_choices(runner, case) if has_run else None
                 self.processes |= {worker.pid for worker in workers if worker.pid is not None}
-                self._save(tally, case, measured, seconds=time.monotonic() - start)
+                seconds = time.monotonic() - start
+                self._save(tally, case, measured, compiled=compiled, choices=choices, seconds=seconds)
             self.notes += sides.notes
 
     def _bench(
@@ -246,7 +256,16 @@ class Recorder:
         """Tell whether the case is measured against the anchor: peers are the same code in both checkouts."""
         return bool(self.site.anchor) and case.provider == self.series[case.suite].own_provider
 
-    def _save(self, tally: Tally, case: Case, measured: Measured, *, seconds: float = 0.0) -> None:
+    def _save(
+        self,
+        tally: Tally,
+        case: Case,
+        measured: Measured,
+        *,
+        compiled: tuple[Choice, ...] = (),
+        choices: tuple[Choice, ...] | None = None,
+        seconds: float = 0.0,
+    ) -> None:
         """Save a case, with its causes and the state of the GPU.
 
         Raises:
@@ -260,6 +279,8 @@ class Recorder:
             at=_now(),
             seconds=seconds,
             missing=measured.missing,
+            compiled=compiled,
+            choices=choices,
             anchor=self.site.anchor if self._is_paired(case) else "",
             anchor_seconds=measured.anchor_seconds,
             pair_seconds=measured.pair_seconds,
@@ -273,6 +294,35 @@ class Recorder:
         ]
         if snapshot is not None:
             tally.snapshots.append(snapshot)
+
+
+def compiled_configs(static: Worker, case: Case) -> tuple[Choice, ...]:
+    """Return in which configurations a case's kernels were compiled; empty where they were not.
+
+    The static facts are their sums. Asking again costs 5 to 50 ms, because what was compiled is kept.
+    """
+    try:
+        facts = static.facts(case)
+    except CaseFailed:
+        return ()
+    return tuple(
+        Choice(kernel=fact.kernel, config=fact.config, key=fact.variant)
+        for fact in facts
+        if fact.chosen and fact.failure is None
+    )
+
+
+def tuner_choices(runner: Worker, case: Case) -> tuple[Choice, ...] | None:
+    """Return what the tuners of a case chose when it was measured; None where it cannot be prepared once more.
+
+    The process remembers its choices, so that nothing is tuned anew: a single call, not even captured, tells them.
+    """
+    try:
+        choices = runner.prepare(case, UNCAPTURED).choices
+        runner.release(case)
+    except CaseFailed:
+        return None
+    return tuple(replace(choice, timings_us={}) for choice in choices)
 
 
 def gpu_gone(name: str | None) -> MachineError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flopwatch import git
 from flopwatch.checkout import checkout
 from flopwatch.config import load_config
-from flopwatch.errors import MachineError, UndecidedError
+from flopwatch.errors import GitError, MachineError, UndecidedError
 from flopwatch.gate.pairs import Observer
 from flopwatch.gate.sides import Arm
 from flopwatch.measure.client import Mode
@@ -89,17 +89,27 @@ def run_record(
 
 
 def _anchor(asked: str | None, config: Config, store: Store, root: Path) -> str:
-    """Return the hash of the anchor, of the command line or the settings; "" where there is none to measure with."""
+    """Return the hash of the anchor, of the command line or the settings; "" where there is none to measure with.
+
+    The anchor of the settings must be a commit here even without a GPU, where nobody asks for it: a name with a typing
+    error, or a tag that was not fetched, is found before the machine with the GPU stumbles over it.
+    """
     name = config.anchor if asked is None else asked
-    if not name or (asked is None and store.gpu is None):
+    if not name:
         return ""
-    if store.gpu is None:
+    if asked is not None and store.gpu is None:
         raise MachineError(
             "ratios to an anchor need a GPU",
             why="they are those of times, and none are measured here",
             todo="leave the anchor out to record what is known without a GPU; flopwatch doctor tells what is missing",
         )
-    return git.resolve(name, cwd=root)
+    try:
+        commit = git.resolve(name, cwd=root)
+    except GitError as error:
+        where = "--anchor" if asked else "anchor in [tool.flopwatch]"
+        todo = f'{error.todo}; --anchor "" records none'
+        raise GitError(f"{where}: {error.what}", why=error.why, todo=todo) from None
+    return "" if store.gpu is None else commit
 
 
 def _record(site: Site, tree: Path, tallies: list[Tally], notes: list[str], stack: contextlib.ExitStack) -> None:

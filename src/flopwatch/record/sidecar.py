@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from flopwatch.measure.machine import Machine, Snapshot
-from flopwatch.model import Failure, from_json, to_json
+from flopwatch.model import Choice, Failure, from_json, to_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +49,8 @@ class CaseLog:
         at: when it was measured.
         seconds: how long that took.
         missing: what could not be measured.
+        compiled: the configurations that the static facts are of; `key` is the types of the arguments.
+        choices: what the tuners of its kernels chose on the GPU, without their timings; None where it did not run.
         anchor: the commit with which it was paired; "" without one.
         anchor_seconds: the anchor's median in the pair.
         pair_seconds: the commit's own in the pair.
@@ -61,6 +63,8 @@ class CaseLog:
     at: dt.datetime
     seconds: float
     missing: tuple[Missing, ...] = ()
+    compiled: tuple[Choice, ...] = ()
+    choices: tuple[Choice, ...] | None = None
     anchor: str = ""
     anchor_seconds: float | None = None
     pair_seconds: float | None = None
@@ -79,7 +83,7 @@ class Line:
 def append(path: Path, line: Line) -> None:
     """Add a line; one that a crash cut short stays by itself."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as file:
+    with path.open("a+b", buffering=0) as file:  # in one write, which others that append do not come between
         cut_short = False
         if file.tell():
             file.seek(-1, 2)
