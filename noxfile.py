@@ -42,6 +42,7 @@ NEEDED_HERE = {
     "rich": "rich",
     "pytest": "pytest",
     "pytest_timeout": "pytest-timeout",
+    "pytest_benchmark": "pytest-benchmark",
     "hypothesis": "hypothesis",
 }
 

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import ToyRepository
 
 from flopwatch.errors import ExitCode, UndecidedError, UsageError
-from flopwatch.history import History, Point, find_changes, read_history
+from flopwatch.history import BRANCH, History, Point, find_changes, read_history
 from flopwatch.model import from_json, to_json
 
 if TYPE_CHECKING:
@@ -119,15 +119,78 @@ def test_machines_are_series_of_their_own(store: Store) -> None:
     assert [(series.labels["machine"], series.points[0].value) for series in found] == [("b200", 3e-3), ("h200", 1e-3)]
 
 
-def test_a_merged_branch_stands_before_its_merge(store: Store) -> None:
+def test_what_was_recorded_of_a_pull_request_is_not_in_the_line_that_it_was_merged_into(store: Store) -> None:
     first = store.commit([1e-3, None])
     store.toy.git("checkout", "-q", "-b", "topic")
-    side = store.commit([2e-3, None])
+    store.commit([2e-3, None])
     store.toy.git("checkout", "-q", "main")
     store.toy.git("merge", "-q", "--no-ff", "-m", "merge", "topic")
     merge = store.toy.git("rev-parse", "HEAD").strip()
     store.record(merge, [3e-3, None])
-    assert [point.commit for point in store.read().series[0].points] == [first, side, merge]
+    found = store.read()
+    assert [[point.commit for point in series.points] for series in found.series] == [[first, merge]]
+    assert found.notes == ("1 commit with results left out: in the line of neither HEAD nor asv's branches",)
+
+
+def test_a_branch_that_is_checked_out_is_drawn_apart(store: Store) -> None:
+    kept = [store.commit([1e-3, None]) for _ in range(40)]
+    store.toy.git("checkout", "-q", "-b", "topic")
+    own = [store.commit([2e-3, None]) for _ in range(8)]
+    main, topic = store.read().series
+    assert [point.commit for point in main.points] == kept
+    assert [point.commit for point in topic.points] == own
+    assert BRANCH not in main.labels
+    assert topic.labels == main.labels | {BRANCH: "topic"}
+    # One line of both would have a change that nobody has merged.
+    assert [change.commit for change in find_changes((*main.points, *topic.points), "time")] == own[:1]
+    assert (main.changes, topic.changes) == ((), ())
+
+
+def test_a_commit_that_is_on_no_branch_is_drawn_apart(store: Store) -> None:
+    store.commit([1e-3, None])
+    store.toy.git("checkout", "-q", "--detach")
+    own = store.commit([2e-3, None])
+    _, detached = store.read().series
+    assert ([point.commit for point in detached.points], detached.labels[BRANCH]) == ([own], "HEAD")
+
+
+def test_main_that_was_merged_into_the_branch_is_not_drawn_twice(store: Store) -> None:
+    first = store.commit([1e-3, None])
+    store.toy.git("checkout", "-q", "-b", "topic")
+    own = store.commit([2e-3, None])
+    store.toy.git("checkout", "-q", "main")
+    second = store.commit([1e-3, None])
+    store.toy.git("checkout", "-q", "topic")
+    store.toy.git("merge", "-q", "-m", "merge", "main")
+    main, topic = store.read().series
+    assert [point.commit for point in main.points] == [first, second]
+    assert [point.commit for point in topic.points] == [own]
+
+
+def test_each_of_several_branches_of_asv_has_a_line(store: Store) -> None:
+    common = store.commit([1e-3, None])
+    store.toy.git("checkout", "-q", "-b", "stable")
+    fixed = store.commit([2e-3, None])
+    store.toy.git("checkout", "-q", "main")
+    text = '{"version": 1, "repo": ".", "branches": ["main", "stable"], "results_dir": "../kept"}'
+    (store.toy.root / "asv.conf.json").write_text(text, encoding="utf-8")
+    lines = {series.labels[BRANCH]: [point.commit for point in series.points] for series in store.read().series}
+    assert lines == {"main": [common], "stable": [common, fixed]}
+
+
+@pytest.mark.parametrize(("default", "lines"), [("main", 2), ("trunk", 1)])
+def test_where_asv_names_no_branch_it_is_the_default_one_or_else_head(
+    default: str, lines: int, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asv.util.git_default_branch", lambda: default)
+    store.commit([1e-3, None])
+    store.toy.git("checkout", "-q", "-b", "topic")
+    store.commit([2e-3, None])
+    text = '{"version": 1, "repo": ".", "branches": [null], "results_dir": "../kept"}'
+    (store.toy.root / "asv.conf.json").write_text(text, encoding="utf-8")
+    found = store.read().series
+    assert [series.labels.get(BRANCH) for series in found] == [None, "topic"][:lines]
+    assert [len(series.points) for series in found] == {1: [2], 2: [1, 1]}[lines]
 
 
 def test_commits_of_other_branches_are_counted_and_left_out(store: Store) -> None:
@@ -137,7 +200,7 @@ def test_commits_of_other_branches_are_counted_and_left_out(store: Store) -> Non
     store.toy.git("checkout", "-q", "main")
     found = store.read()
     assert [point.commit for point in found.series[0].points] == [kept]
-    assert found.notes == ("1 commit with results in the history of neither HEAD nor asv's branches left out",)
+    assert found.notes == ("1 commit with results left out: in the line of neither HEAD nor asv's branches",)
 
 
 def test_values_of_another_version_of_the_suite_are_left_out(store: Store) -> None:

@@ -28,6 +28,8 @@ EXACT = frozenset({"registers", "spills", "shared_memory", "idle_warp_slots"})
 _CONFIG_FILES = ("asv.conf.json", "asv.conf.jsonc")
 #: Of several machines with many cases each, so many names are listed where none matches.
 _MAX_LISTED = 5
+#: The label by which lines of commits are told apart, as in asv's dashboard.
+BRANCH = "branch"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +82,8 @@ class Series:
 
     Attributes:
         case: its name.
-        labels: what asv tells series apart by: the machine, its GPU, versions.
+        labels: what asv tells series apart by: the machine, its GPU, versions; and the branch, of all lines but that of
+            asv's only one.
         points: the oldest first.
         changes: likewise.
     """
@@ -141,19 +144,22 @@ def read_history(root: Path, case: str, *, metric: str = "time", last: int | Non
     chosen = set(exact or [name for name in known if case.lower() in name.lower()])
     if not chosen:
         raise _nothing(case, metric, found, folder)
-    order = {commit: place for place, commit in enumerate(_commits(root, config.branches or ()))}
+    lines = list(_lines(root, config.branches or ()))
+    known_commits = frozenset(itertools.chain.from_iterable(order for _, order in lines))
     series = []
     elsewhere: set[str] = set()
     failed: set[str] = set()
     for (name, labels), points in sorted(found.points.items()):
         if name not in chosen:
             continue
-        elsewhere |= points.keys() - order.keys()
-        kept = [points[commit] for commit in sorted(points.keys() & order.keys(), key=order.__getitem__)]
-        failed |= {point.commit for point in kept if point.value is None}
-        if any(point.value is not None for point in kept):
-            whole = Series(case=name, labels=dict(labels), points=tuple(kept), changes=find_changes(kept, metric))
-            series.append(_last(whole, last))
+        elsewhere |= points.keys() - known_commits
+        for label, order in lines:
+            kept = [points[commit] for commit in sorted(points.keys() & order.keys(), key=order.__getitem__)]
+            failed |= {point.commit for point in kept if point.value is None}
+            if any(point.value is not None for point in kept):
+                changes = find_changes(kept, metric)
+                whole = Series(case=name, labels=dict(labels) | label, points=tuple(kept), changes=changes)
+                series.append(_last(whole, last))
     if not series and failed:
         raise UndecidedError(
             f"{case!r} failed at every commit that was recorded, {len(failed)} of them",
@@ -161,7 +167,7 @@ def read_history(root: Path, case: str, *, metric: str = "time", last: int | Non
         )
     if not series:
         raise UndecidedError(
-            f"the {len(elsewhere)} commits with results of {case!r} are not in the history of HEAD or asv's branches",
+            f"the {len(elsewhere)} commits with results of {case!r} are in the line of neither HEAD nor asv's branches",
             todo="check out the branch that was recorded, or name it in the branches of asv.conf.json",
         )
     return History(
@@ -299,16 +305,38 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _commits(root: Path, branches: Sequence[str | None]) -> Iterator[str]:
-    """Yield the commits of HEAD and of asv's branches: none before its parents, else by date."""
-    tips = []
-    for name in ("HEAD", *filter(None, branches)):
-        for place in (name, f"origin/{name}"):
-            with contextlib.suppress(GitError):
-                tips.append(git.resolve(place, cwd=root))
-                break
-    if tips:
-        yield from git.git("rev-list", "--date-order", "--reverse", *tips, "--", cwd=root).split()
+def _lines(root: Path, branches: Sequence[str | None]) -> Iterator[tuple[dict[str, str], dict[str, int]]]:
+    """Yield lines of commits, each with its label and the places of its commits: asv's branches, then HEAD.
+
+    Of merges the first parent is followed, as asv does, so that what was recorded of a pull request is not in the line
+    that it was merged into. HEAD's line has what is on no branch of asv; where there is none here, it is the only one.
+    """
+    from asv.util import git_default_branch  # noqa: PLC0415 - an optional extra
+
+    names = [name or git_default_branch() for name in branches]
+    named = {name: tip for name in names if (tip := _tip(root, name))}
+    taken: set[str] = set()
+    for name, tip in named.items():
+        commits = _first_parents(root, tip)
+        taken |= commits.keys()
+        yield ({BRANCH: name} if len(named) > 1 else {}), commits
+    if head := _tip(root, "HEAD"):
+        own = _first_parents(root, head, *(f"^{tip}" for tip in named.values()))
+        label = {BRANCH: git.git("rev-parse", "--abbrev-ref", "HEAD", cwd=root)} if named else {}
+        yield label, {commit: place for commit, place in own.items() if commit not in taken}
+
+
+def _tip(root: Path, name: str) -> str:
+    """Return the commit of a branch, or of its remote where there is none here; "" where that has none either."""
+    for place in (name, f"origin/{name}"):
+        with contextlib.suppress(GitError):
+            return git.resolve(place, cwd=root)
+    return ""
+
+
+def _first_parents(root: Path, *revisions: str) -> dict[str, int]:
+    found = git.git("rev-list", "--first-parent", "--reverse", *revisions, "--", cwd=root).split()
+    return {commit: place for place, commit in enumerate(found)}
 
 
 def _last(series: Series, number: int | None) -> Series:
@@ -341,7 +369,7 @@ def _unit(folder: Path, metric: str) -> str:
 
 def _passed_over(found: _Found, elsewhere: set[str]) -> Iterator[str]:
     if elsewhere:
-        yield f"{_count(elsewhere)} with results in the history of neither HEAD nor asv's branches left out"
+        yield f"{_count(elsewhere)} with results left out: in the line of neither HEAD nor asv's branches"
     if found.outdated:
         yield f"results of {_count(found.outdated)} left out: recorded with another version of the suite"
 

@@ -60,9 +60,11 @@ def make_commits(folder: Path, count: int) -> list[str]:
     return subprocess.check_output(["git", "rev-list", "--reverse", "main"], cwd=folder, text=True).split()
 
 
-def make_series(rng: np.random.Generator, commits: int, scatter: float) -> np.ndarray:
+def make_series(
+    rng: np.random.Generator, commits: int, scatter: float, *, commits_a_change: int = _COMMITS_A_CHANGE
+) -> np.ndarray:
     """Return values around 1 with a step of up to 10 % every few hundred commits."""
-    changes = rng.random(commits) < 1 / _COMMITS_A_CHANGE
+    changes = rng.random(commits) < 1 / commits_a_change
     levels = np.cumsum(np.where(changes, rng.uniform(-0.1, 0.1, commits), 0.0))
     return np.asarray(np.exp(levels + scatter * rng.standard_normal(commits)))
 

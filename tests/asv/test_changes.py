@@ -9,9 +9,10 @@ import pytest
 from flopwatch.asv.changes import CaseChange, Direction, History, collect_changes
 from flopwatch.asv.derived import TFLOPS
 from flopwatch.asv.graphs import ArrayGraphs
+from flopwatch.model import Choice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 H200: dict[str, str | None] = {"gpu": "NVIDIA H200", "triton": "3.6.0", "torch": "2.11.0", "branch": "main"}
@@ -27,6 +28,8 @@ class Told:
 
     graphs: ArrayGraphs
     benchmarks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: By triton, commit and whether it is of a compiled fact; of the only case.
+    configs: dict[tuple[str, int, bool], str] = field(default_factory=dict)
 
     def benchmark(self, name: str, *, cases: Sequence[str] = ("'64'",), **more: object) -> str:
         full = f"scale.Scale.{name}"
@@ -49,10 +52,20 @@ class Told:
         for fact, level in {**dict.fromkeys(FACTS, 8.0), **levels}.items():
             self.measured(f"track_{fact}", revisions, level)
 
+    def ran_in(self, revisions: Sequence[int], config: str, *, compiled: bool = False, triton: str = "3.6.0") -> None:
+        self.configs |= {(triton, revision, compiled): config for revision in revisions}
+
+    def _ran_in(self, params: Mapping[str, str | None], commit: str, case: str, metric: str) -> list[Choice]:
+        assert case == "Scale[64,flopwatch]"
+        config = self.configs.get((params["triton"] or "", int(commit), metric in FACTS))
+        return [Choice(kernel="scale_kernel", config=config)] if config else []
+
     def changes(self, *, ignored: Sequence[str] = ()) -> list[CaseChange]:
         self.graphs.detect_steps()
         hashes = {revision: f"{revision:040d}" for revision in range(100)}
-        return collect_changes(History(benchmarks=self.benchmarks, graphs=self.graphs, hashes=hashes, ignored=ignored))
+        return collect_changes(
+            History(benchmarks=self.benchmarks, graphs=self.graphs, hashes=hashes, ignored=ignored, ran_in=self._ran_in)
+        )
 
     def the_change(self, metric: str = "time", **options: Any) -> CaseChange:  # noqa: ANN401 - passed on
         (change,) = (change for change in self.changes(**options) if change.metric == metric)
@@ -162,6 +175,75 @@ def test_where_nothing_compiled_changed_that_is_said(slower: Told) -> None:
     (suspect,) = slower.the_change().suspects
 
     assert suspect.startswith("nothing that was compiled changed")
+
+
+def test_the_configuration_that_changed_is_the_first_suspect(slower: Told) -> None:
+    slower.compiled(OLD, registers=128)
+    slower.compiled(NEW, registers=96)
+    slower.ran_in(OLD, "BLOCK: 64, num_warps: 4")
+    slower.ran_in(NEW, "BLOCK: 64, num_warps: 8")
+
+    assert slower.the_change().suspects == ("num_warps 4 → 8", "registers 128 → 96")
+
+
+def test_a_tuner_that_chose_otherwise_is_told_where_nothing_compiled_changed(slower: Told) -> None:
+    slower.compiled(range(60))
+    slower.ran_in(OLD, "BLOCK: 64, num_warps: 4")
+    slower.ran_in(NEW, "BLOCK: 64, num_warps: 8")
+
+    assert slower.the_change().suspects == ("num_warps 4 → 8",)
+
+
+def test_a_configuration_that_is_the_same_is_no_suspect(slower: Told) -> None:
+    slower.compiled(range(60))
+    slower.ran_in(range(60), "BLOCK: 64, num_warps: 4")
+
+    (suspect,) = slower.the_change().suspects
+
+    assert suspect == "neither what was compiled nor the configuration changed: the host code, or the machine"
+
+
+@pytest.mark.parametrize("known", [OLD, NEW])
+def test_a_configuration_that_is_known_on_one_side_only_is_not_compared(known: Sequence[int], slower: Told) -> None:
+    slower.ran_in(known, "BLOCK: 64, num_warps: 4")
+
+    assert slower.the_change().suspects == ()
+
+
+def test_registers_have_the_compiled_configuration_as_their_suspect(told: Told) -> None:
+    told.compiled(OLD, registers=128)
+    told.compiled(NEW, registers=96, shared_memory=4096)
+    told.ran_in(OLD, "BLOCK=64,num_warps=4", compiled=True)
+    told.ran_in(NEW, "BLOCK=64,num_warps=8", compiled=True)
+    told.ran_in(range(60), "BLOCK: 64, num_warps: 2")
+
+    assert told.the_change("registers").suspects == ("num_warps 4 → 8", "shared memory 8 B → 4 KiB")
+
+
+def test_registers_that_changed_in_the_same_configuration_accuse_the_code(told: Told) -> None:
+    told.compiled(OLD, registers=128, spills=0)
+    told.compiled(NEW, registers=255, spills=48)
+    told.ran_in(range(60), "BLOCK=64,num_warps=4", compiled=True)
+
+    suspects = told.the_change("registers").suspects
+
+    assert suspects == ("the kernel's code: its configuration is the same", "spills 0 B → 48 B")
+
+
+def test_registers_without_a_record_of_the_configuration_have_the_other_facts(told: Told) -> None:
+    told.compiled(OLD, registers=128)
+    told.compiled(NEW, registers=168, spills=48)
+
+    assert told.the_change("registers").suspects == ("spills 8 B → 48 B",)
+
+
+def test_an_upgrade_that_made_the_compiler_choose_otherwise_tells_both(told: Told) -> None:
+    for triton, revisions, level, registers in [("3.5.1", OLD, 1e-3, 128.0), ("3.6.0", NEW, 1.3e-3, 168.0)]:
+        told.measured("track_time", revisions, level, noise=0.005, triton=triton)
+        told.measured("track_registers", revisions, registers, triton=triton)
+        told.ran_in(revisions, f"BLOCK: {registers:.0f}", triton=triton)
+
+    assert told.the_change().suspects == ("triton 3.5.1 → 3.6.0", "BLOCK 128 → 168", "registers 128 → 168")
 
 
 def test_numbers_that_changed_are_a_suspect(slower: Told) -> None:

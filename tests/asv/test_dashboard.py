@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
 import json
 import re
+import shutil
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.asv.browser import CHROMIUM, DESKTOP, PHONE, Browser, opened
+from tests.asv.conftest import Recorded, succeed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tests.asv.conftest import Recorded
+    from pathlib import Path
 
 pytestmark = [
     pytest.mark.browser,
@@ -30,6 +32,16 @@ PAGES = {
     "index.html#/regressions": "document.querySelectorAll('#regressions-body tbody tr').length > 0",
     "index.html#scale.Scale.tflops": "document.querySelectorAll('.flot-base').length == 2",
     "changes.html": "document.getElementById('matches').textContent",
+}
+#: Of a history with gaps: graphs that some machines have and others lack, and what is true of a page once it has
+#: asked for all that it wants.
+GAPS = {
+    "index.html#/": "document.querySelectorAll('.benchmark-plot').length > 12",
+    "index.html#/summarylist": PAGES["index.html#/summarylist"],
+    "index.html#scale.Scale.track_time": PAGES["index.html#scale.Scale.tflops"],
+    "index.html#scale.Scale.roofline": PAGES["index.html#scale.Scale.tflops"],
+    "index.html#other.Other.track_time": PAGES["index.html#scale.Scale.tflops"],
+    "index.html#other.Other.tflops": PAGES["index.html#scale.Scale.tflops"],
 }
 CHANGES = "changes.html"
 B200 = "?machine=second&gpu=NVIDIA%20B200"
@@ -48,7 +60,7 @@ class Site:
     address: str
 
     def open(self, page: str, size: tuple[int, int] = DESKTOP) -> None:
-        until = PAGES[page.partition("?")[0]]
+        until = {**GAPS, **PAGES}[page.partition("?")[0]]
         self.browser.open(self.address + page, size, until=until)
 
     def dom(self, page: str) -> str:
@@ -69,14 +81,49 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(history: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(history.root / "html"))
-    )
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with opened(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def site(history: Recorded, browser: Browser) -> Iterator[Site]:
+    with served(history.root / "html", browser) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def gaps(history: Recorded, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The same with two more suites: one that the second machine never ran, and one that nobody did."""
+    folder = tmp_path_factory.mktemp("gaps")
+    patchy = Recorded(root=folder / "toy", home=history.home)
+    shutil.copytree(history.root, patchy.root, ignore=shutil.ignore_patterns("html", ".asv"))
+    described = patchy.root / "results" / "benchmarks.json"
+    benchmarks = json.loads(described.read_bytes())
+    for name, benchmark in list(benchmarks.items()):
+        for suite in ("other.Other", "never.Never"):
+            if name.startswith("scale.Scale."):
+                renamed = name.replace("scale.Scale", suite)
+                benchmarks[renamed] = {**benchmark, "name": renamed}
+    described.write_text(json.dumps(benchmarks), encoding="utf-8")
+    for path in patchy.root.glob("results/*/*-*.json"):
+        if path.parent.name != "second":
+            stored = json.loads(path.read_bytes())
+            stored["results"] |= {
+                name.replace("scale.Scale", "other.Other"): row for name, row in stored["results"].items()
+            }
+            path.write_text(json.dumps(stored), encoding="utf-8")
+    succeed(patchy.asv("publish", "--no-pull"))
+    with served(patchy.root / "html", browser) as site:
+        yield site
+
+
+@contextlib.contextmanager
+def served(html: Path, browser: Browser) -> Iterator[Site]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(html)))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    with opened(tmp_path_factory.mktemp("profile")) as browser:
-        yield Site(browser=browser, address=f"http://127.0.0.1:{server.server_address[1]}/")
+    yield Site(browser=browser, address=f"http://127.0.0.1:{server.server_address[1]}/")
     server.shutdown()
     server.server_close()
     thread.join()
@@ -99,6 +146,32 @@ def test_a_page_opens_without_complaints_and_without_a_network(page: str, size: 
 
     assert site.browser.complaints == []
     assert [url for url in site.browser.requests if not url.startswith((site.address, "data:", "about:"))] == []
+
+
+@pytest.mark.parametrize("page", GAPS)
+def test_what_was_never_run_is_neither_asked_for_nor_drawn(page: str, gaps: Site) -> None:
+    gaps.open(page)
+    gaps.do("window.scrollTo(0, document.body.scrollHeight)")
+    gaps.settle()
+
+    assert gaps.browser.complaints == []
+    assert gaps.run("document.body.innerText.includes('Never')") is False
+    assert (
+        gaps.run("[...document.querySelectorAll('.benchmark-plot')].filter(tile => !tile.children.length).length") == 0
+    )
+
+
+def test_the_graph_of_a_machine_that_never_ran_it_says_so_and_the_others_are_drawn(gaps: Site) -> None:
+    gaps.open("index.html#other.Other.track_time")
+    labels = "[...document.querySelectorAll('.legendLabel')].map(label => label.innerText)"
+    assert gaps.run(f"{labels}.length") > 0
+
+    gaps.do("location.hash = '#other.Other.track_time?machine=second'")
+    gaps.browser.wait("document.getElementById('main-graph').innerText.includes('No graphs to load')")
+
+    assert gaps.browser.complaints == []
+    gaps.do("location.hash = '#scale.Scale.track_time?machine=second'")
+    gaps.browser.wait(f"{labels}.length > 0")
 
 
 def test_a_page_that_complains_is_noticed(site: Site) -> None:

@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
 import pytest
+from asv.graph import Graph
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,6 +142,39 @@ def test_a_rise_in_tflops_is_no_regression(history: Recorded) -> None:
     assert [entry[0] for entry in regressions if "improved" in entry[0]] == []
 
 
+def test_the_feed_has_the_regression_with_its_commit_and_its_size(history: Recorded) -> None:
+    slow = history.git("rev-parse", "HEAD~7")
+
+    told = [text for text in feed(history) if f"{TIME}('1000000', 'flopwatch')" in text]
+
+    assert len(told) == 2  # one a GPU
+    assert all(text.startswith("30.00% ") for text in told)
+    assert all(f"commit/{slow}" in text for text in told)
+
+
+def test_the_feed_has_no_rise_in_tflops(history: Recorded) -> None:
+    told = feed(history)
+
+    # Where seconds rise TFLOPS fall: the rise would be that of the improved case, and the fall a rise to asv.
+    assert [text for text in told if "improved" in text or "tflops" in text] == []
+    assert {text.split()[1].partition("(")[0] for text in told} == {TIME}
+
+
+def test_a_benchmark_names_the_graphs_that_it_lacks_and_no_others(history: Recorded) -> None:
+    index = history.page("index.json")
+
+    wanted = {
+        f"{Graph.get_file_path(params, name)}.json": name
+        for params in index["graph_param_list"]
+        for name in index["benchmarks"]
+    }
+    missing = {path for path in wanted if not (history.root / "html" / path).is_file()}
+
+    assert missing == {path for benchmark in index["benchmarks"].values() for path in benchmark["absent_graphs"]}
+    # Of the GPU that is not there, nobody knows the peaks.
+    assert {wanted[path] for path in missing} == {"scale.Scale.roofline"}
+
+
 def test_compare_marks_a_drop_in_tflops_as_worse(history: Recorded) -> None:
     fast, *_, slow = commits(history)
 
@@ -226,6 +261,15 @@ def test_a_benchmark_that_only_ever_failed_stays_in_the_dashboard(repository: Re
 
     assert repository.asv("publish").returncode == 0
     assert TIME in repository.page("index.json")["benchmarks"]
+
+
+def feed(repository: Recorded) -> list[str]:
+    """Return the title of each entry of the feed of regressions, and what it says."""
+    root = ET.parse(repository.root / "html" / "regressions.xml").getroot()  # noqa: S314 - published by this test
+    atom = "{http://www.w3.org/2005/Atom}"
+    return [
+        f"{entry.findtext(atom + 'title')}\n{entry.findtext(atom + 'content')}" for entry in root.iter(f"{atom}entry")
+    ]
 
 
 def summary_page(repository: Recorded) -> str:

@@ -78,3 +78,25 @@ def test_the_roofline_is_published_for_a_gpu_whose_peaks_are_known(made_up: Reco
 
     assert {name.rpartition(".")[2] for name in benchmarks} >= {"tflops", "bandwidth", "roofline", "track_time"}
     assert [name for name, benchmark in benchmarks.items() if {"flops", "bytes_moved"} & benchmark.keys()] == []
+
+
+def test_a_suite_that_was_never_run_is_not_shown(made_up: Recorded) -> None:
+    path = made_up.root / "results" / "benchmarks.json"
+    benchmarks = json.loads(path.read_bytes())
+    never = {
+        name.replace("matmul.Matmul", "never.Never"): {
+            **benchmark,
+            "name": name.replace("matmul.Matmul", "never.Never"),
+        }
+        for name, benchmark in benchmarks.items()
+        if name.startswith("matmul.")
+    }
+    path.write_text(json.dumps(benchmarks | never), encoding="utf-8")
+
+    succeed(made_up.asv("publish", "--no-pull"))
+
+    shown = made_up.page("index.json")["benchmarks"]
+    assert len(never) == 6
+    assert {name.partition(".")[0] for name in shown} == {"matmul", "attention", "softmax", "layernorm", "scan"}
+    grid = {path.stem for path in (made_up.root / "html" / "graphs" / "summary").glob("*.json")}
+    assert grid >= shown.keys()

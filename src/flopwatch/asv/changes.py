@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
+from flopwatch.asv.configurations import RanIn, moves
 from flopwatch.asv.derived import DERIVATIONS, Step
 from flopwatch.asv.graphs import ArrayGraph, ArrayGraphs
 from flopwatch.asv.steps import COMPILED, Change, exact_changes, fit_steps, is_exact, meeting_change
@@ -99,12 +100,14 @@ class History:
         graphs: the values.
         hashes: the commit of a revision.
         ignored: patterns of what is shown but never called worse or better.
+        ran_in: tells what a case ran in at a commit.
     """
 
     benchmarks: Mapping[str, Mapping[str, Any]]
     graphs: ArrayGraphs
     hashes: Mapping[int, str]
     ignored: Sequence[str] = ()
+    ran_in: RanIn = lambda *_: ()
 
 
 def collect_changes(history: History) -> list[CaseChange]:
@@ -124,8 +127,12 @@ def collect_changes(history: History) -> list[CaseChange]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Jump:
-    """One change in the terms of the graphs: the revisions on both sides, and the stretches."""
+    """One change in the terms of the graphs: the revisions on both sides, and the stretches.
 
+    `old` is the graph of the level before, another than `graph` where a version changed.
+    """
+
+    old: ArrayGraph
     graph: ArrayGraph
     column: int
     last: int
@@ -133,7 +140,6 @@ class _Jump:
     change: Change
     before: Step
     after: Step
-    suspects: tuple[str, ...] = ()
 
 
 def _within(group: Sequence[ArrayGraph]) -> Iterator[_Jump]:
@@ -142,6 +148,7 @@ def _within(group: Sequence[ArrayGraph]) -> Iterator[_Jump]:
         for column, (changes, steps) in enumerate(zip(graph.changes, graph.all_steps, strict=True)):
             for change, (before, after) in zip(changes, itertools.pairwise(steps), strict=True):
                 yield _Jump(
+                    old=graph,
                     graph=graph,
                     column=column,
                     last=before[1] - 1,
@@ -170,11 +177,6 @@ def _across_versions(group: Sequence[ArrayGraph]) -> Iterator[_Jump]:
 
 
 def _between(old: ArrayGraph, new: ArrayGraph) -> Iterator[_Jump]:
-    suspects = tuple(
-        f"{name} {old.params.get(name)} → {new.params.get(name)}"
-        for name in VERSIONS
-        if old.params.get(name) != new.params.get(name)
-    )
     for column, (ending, beginning) in enumerate(zip(_ends(old, -1), _ends(new, 0), strict=True)):
         if ending is None or beginning is None:
             continue
@@ -183,6 +185,7 @@ def _between(old: ArrayGraph, new: ArrayGraph) -> Iterator[_Jump]:
             (before,) = fit_steps(*ending, [])
             (after,) = fit_steps(*beginning, [])
             yield _Jump(
+                old=old,
                 graph=new,
                 column=column,
                 last=before[1] - 1,
@@ -190,7 +193,6 @@ def _between(old: ArrayGraph, new: ArrayGraph) -> Iterator[_Jump]:
                 change=change,
                 before=before,
                 after=after,
-                suspects=suspects,
             )
 
 
@@ -234,7 +236,7 @@ def _describe(jump: _Jump, benchmark: Mapping[str, Any], axes: Mapping[str, obje
         p=change.p,
         settled=change.settled,
         levels=(*shown, *_derived_levels(name, jump, history)),
-        suspects=jump.suspects or tuple(_suspects(name, jump, history)),
+        suspects=tuple(_suspects(name, _case_id(name, values), jump, history)),
         link=_link(benchmark, jump, axes, values, hashes[jump.first]),
     )
 
@@ -274,27 +276,51 @@ def _value_at(graph: ArrayGraph, column: int, revision: int) -> float | None:
     return next((step[2] for step in steps if step[0] <= revision < step[1]), None)
 
 
-def _suspects(name: str, jump: _Jump, history: History) -> Iterator[str]:
-    """Say what the compiler made of the case on both sides, and whether its numbers changed."""
+def _suspects(name: str, case: str, jump: _Jump, history: History) -> Iterator[str]:
+    """Say which versions, configurations, compiled facts and numbers differ between both sides, or that none do."""
     prefix, _, metric = name.rpartition("track_")
-    if metric in (*COMPILED, NUMBERS):
+    sides = ((jump.old.params, jump.last), (jump.graph.params, jump.first))
+    before, after = (history.ran_in(params, history.hashes[revision], case, metric) for params, revision in sides)
+    is_known = bool(before and after)
+    by_hand = [*_versions(jump), *(moves(before, after) if is_known else ())]
+    yield from by_hand
+    if metric in COMPILED and is_known and not by_hand:
+        yield "the kernel's code: its configuration is the same"
+    facts = dict(_facts(prefix, jump, history))
+    changed = {fact for fact, (old, new) in facts.items() if old != new}
+    for fact, (old, new) in facts.items():
+        if fact in changed and fact != metric:
+            yield f"{fact.replace('_', ' ')} {old} → {new}"
+    if metric in (*COMPILED, NUMBERS) or by_hand or changed & set(COMPILED) or not facts.keys() >= set(COMPILED):
         return
-    unchanged = []
-    for fact in (*COMPILED, NUMBERS):
-        for graph in history.graphs.get_graph_group(f"{prefix}track_{fact}"):
-            if graph.params != jump.graph.params or jump.column >= graph.n_series:
-                continue
-            before, after = (graph.value(revision, jump.column) for revision in (jump.last, jump.first))
-            if before is None or after is None:
-                continue
-            unit = history.benchmarks.get(graph.benchmark_name, {}).get("unit", "")
-            words, old, new = fact.replace("_", " "), _format(before, unit), _format(after, unit)
-            if old != new:
-                yield f"{words} {old} → {new}"
-            elif fact in COMPILED:
-                unchanged.append(words)
-    if len(unchanged) == len(COMPILED):
+    if is_known:
+        yield "neither what was compiled nor the configuration changed: the host code, or the machine"
+    else:
         yield "nothing that was compiled changed: the host code, the choice of a configuration, or the machine"
+
+
+def _versions(jump: _Jump) -> Iterator[str]:
+    for name in VERSIONS:
+        old, new = jump.old.params.get(name), jump.graph.params.get(name)
+        if old != new:
+            yield f"{name} {old} → {new}"
+
+
+def _facts(prefix: str, jump: _Jump, history: History) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield what the compiler made of the case, and its numbers, on both sides, as people read them."""
+    for fact in (*COMPILED, NUMBERS):
+        benchmark = f"{prefix}track_{fact}"
+        unit = history.benchmarks.get(benchmark, {}).get("unit", "")
+        group = history.graphs.get_graph_group(benchmark)
+        sides = [
+            graph.value(revision, jump.column)
+            for params, revision in ((jump.old.params, jump.last), (jump.graph.params, jump.first))
+            for graph in group
+            if graph.params == params and jump.column < (graph.n_series or 0)
+        ]
+        match sides:
+            case [float() as before, float() as after]:
+                yield fact, (_format(before, unit), _format(after, unit))
 
 
 def _case_values(benchmark: Mapping[str, Any], column: int) -> tuple[str, ...]:

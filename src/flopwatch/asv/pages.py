@@ -35,6 +35,8 @@ VENDORED = {
 _LICENSES = "LICENSES.txt"
 #: Our own files, beside asv's.
 STATIC = ("changes.css", "changes.js", "pages.css", "pages.js")
+#: Of a benchmark in index.json: the files that its graph page would load in vain.
+ABSENT_GRAPHS = "absent_graphs"
 _FOREIGN = re.compile(r'<(?:script|link)\b[^>]*\b(?:src|href)="(https?://[^"]+)"[^>]*>')
 
 
@@ -79,6 +81,19 @@ EDITS = (
             (
                 "return (v / multiplier).toPrecision(3);",
                 "var x = v / multiplier; return Math.abs(x) >= 1000 ? x.toFixed(0) : x.toPrecision(3);",
+            ),
+        ),
+    ),
+    Edit(
+        file="graphdisplay.js",
+        purpose="no requests for graphs of machines that never ran a benchmark",
+        anchors=(
+            (
+                "var ok = true;",
+                (
+                    f"var ok = !$.asv.main_json.benchmarks[current_benchmark].{ABSENT_GRAPHS}.includes("
+                    "decodeURIComponent($.asv.graph_to_path(current_benchmark, params)));"
+                ),
             ),
         ),
     ),

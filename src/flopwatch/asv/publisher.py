@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from asv.console import log
+from asv.graph import Graph
 from asv.plugins.git import Git
 from asv.publishing import OutputPublisher
 
 from flopwatch.asv.changes import History, collect_changes
 from flopwatch.asv.changes_page import Commit, Place, render_changes
+from flopwatch.asv.configurations import Configurations
 from flopwatch.asv.derived import DERIVATIONS, WORKS, Derivation
-from flopwatch.asv.pages import improve_pages
+from flopwatch.asv.pages import ABSENT_GRAPHS, improve_pages
 from flopwatch.git import git
 from flopwatch.model import to_json
 
@@ -63,9 +65,11 @@ class DerivedQuantities(OutputPublisher):  # type: ignore[misc] # asv ships no t
         benchmarks.update(
             (name, benchmark) for name, benchmark in stored.items() if not _never_applies(graphs.get_graph_group(name))
         )
-        for benchmark in benchmarks.values():
+        every = list({graph.path.rpartition("/")[0]: graph.params for _, graph in graphs}.values())
+        for name, benchmark in benchmarks.items():
             for work in WORKS:
                 benchmark.pop(work, None)
+            benchmark[ABSENT_GRAPHS] = _absent_graphs(name, graphs.get_graph_group(name), every)
         for problem in improve_pages(Path(conf.html_dir)):
             log.warning(f"flopwatch: {problem}")
 
@@ -95,6 +99,7 @@ class Changes(OutputPublisher):  # type: ignore[misc] # asv ships no types
                 graphs=graphs,
                 hashes={revision: commit for commit, revision in revisions.items()},
                 ignored=[name for name, commit in conf.regressions_first_commits.items() if commit is None],
+                ran_in=Configurations(Path(conf.results_dir)),
             )
         )
         commits = commits_of({change.first for change in changes}, repo)
@@ -152,6 +157,16 @@ def _derive(
     return True
 
 
+def _absent_graphs(name: str, graphs: Sequence[ArrayGraph], every: Sequence[Mapping[str, str | None]]) -> list[str]:
+    """Return which files a benchmark lacks of those that the graph page would load, one for each environment."""
+    there = {graph.path for graph in graphs}
+    paths = (Graph.get_file_path(params, name) for params in every)
+    return [f"{path}.json" for path in paths if path not in there]
+
+
 def _never_applies(graphs: Sequence[ArrayGraph]) -> bool:
-    """Tell whether no case of a benchmark has ever had a value, nor failed: throughput where there never was a GPU."""
-    return bool(graphs) and not any(graph.has_failed or len(graph.table()[0]) for graph in graphs)
+    """Tell whether no case of a benchmark has ever had a value, nor failed.
+
+    That is throughput where there never was a GPU, and any metric of a suite that was never run.
+    """
+    return not any(graph.has_failed or len(graph.table()[0]) for graph in graphs)

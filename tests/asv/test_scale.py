@@ -1,0 +1,143 @@
+"""What it costs to find changes when a history grows; `tests.asv.scale` is the same at 10,000 commits, from outside."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from tests.asv.scale import make_series
+
+from flopwatch.asv.graphs import ArrayGraphs
+from flopwatch.stats import changepoints, ranksum
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+pytest.importorskip("pytest_benchmark")
+
+COMMITS, SERIES = 500, 20
+SCATTER = 0.005
+#: One change in so many commits: ten in the longest history here.
+COMMITS_A_CHANGE = 100
+ENVIRONMENT: dict[str, str | None] = {"gpu": "NVIDIA H200"}
+
+
+@dataclass(kw_only=True)
+class Work:
+    """What was done.
+
+    Attributes:
+        values: that were split off and judged.
+        effects: that were taken of a change.
+    """
+
+    values: int = 0
+    effects: int = 0
+
+
+@pytest.fixture(scope="module")
+def values() -> np.ndarray:
+    """A row a commit, a column a series."""
+    rng = np.random.default_rng(20261121)
+    return np.column_stack(
+        [make_series(rng, 2 * COMMITS, SCATTER, commits_a_change=COMMITS_A_CHANGE) for _ in range(SERIES)]
+    )
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Work:
+    """Counted while the changes are found."""
+    done = Work()
+    judge, effect = changepoints._first_alarm, ranksum.shift
+
+    def judged(window: np.ndarray, seen: int, level: float) -> int | None:
+        done.values += len(window)
+        return judge(window, seen, level)
+
+    def taken(before: np.ndarray, after: np.ndarray, *, alpha: float) -> object:
+        done.effects += 1
+        return effect(before, after, alpha=alpha)
+
+    monkeypatch.setattr(changepoints, "_first_alarm", judged)
+    monkeypatch.setattr(changepoints, "shift", taken)
+    return done
+
+
+def told(values: np.ndarray, cache: Path) -> ArrayGraphs:
+    """Return graphs that have these values, as `asv publish` makes them."""
+    graphs = ArrayGraphs(cache)
+    graph = graphs.get_graph("scale.Scale.track_time", ENVIRONMENT)
+    for revision, row in enumerate(values.tolist()):
+        graph.add_data_point(revision, row)
+    return graphs
+
+
+def found(graphs: ArrayGraphs) -> list[list[int]]:
+    graphs.detect_steps()
+    return [[change.index for change in changes] for _, graph in graphs for changes in graph.changes]
+
+
+def one_more(values: np.ndarray, count: int, cache: Path) -> Callable[[], tuple[tuple[ArrayGraphs], dict[str, object]]]:
+    """Return what makes graphs of so many commits, all but the last of which were published before."""
+    told(values[: count - 1], cache).detect_steps()
+    known = cache.read_bytes()
+
+    def prepare() -> tuple[tuple[ArrayGraphs], dict[str, object]]:
+        cache.write_bytes(known)
+        return (told(values[:count], cache),), {}
+
+    return prepare
+
+
+def test_one_more_commit(benchmark: BenchmarkFixture, values: np.ndarray, tmp_path: Path) -> None:
+    prepare = one_more(values, COMMITS, tmp_path / "changes.json")
+
+    changes = benchmark.pedantic(found, setup=prepare, rounds=10)  # type: ignore[no-untyped-call] # has no annotations
+
+    assert changes == found(told(values[:COMMITS], tmp_path / "anew.json"))
+    assert sum(map(len, changes)) > SERIES
+
+
+def test_a_whole_history(benchmark: BenchmarkFixture, values: np.ndarray, tmp_path: Path) -> None:
+    caches = (tmp_path / f"{number}.json" for number in itertools.count())
+
+    def prepare() -> tuple[tuple[ArrayGraphs], dict[str, object]]:
+        return (told(values[:COMMITS], next(caches)),), {}
+
+    changes = benchmark.pedantic(found, setup=prepare, rounds=3)  # type: ignore[no-untyped-call] # likewise
+
+    assert sum(map(len, changes)) > SERIES
+
+
+def test_the_work_for_one_more_commit_does_not_grow_with_the_history(
+    values: np.ndarray, tmp_path: Path, work: Work
+) -> None:
+    for count in (COMMITS // 2, COMMITS, 2 * COMMITS):
+        (graphs,), _ = one_more(values, count, tmp_path / f"{count}.json")()
+        work.values = work.effects = 0
+
+        found(graphs)
+
+        assert 0 < work.values <= SERIES * changepoints.WINDOW
+        # Of the last change, which may still move, and of the one before, which it ends.
+        assert work.effects <= 2 * SERIES
+
+
+def test_the_work_for_a_whole_history_does_grow(values: np.ndarray, tmp_path: Path, work: Work) -> None:
+    """Else the test above would count nothing."""
+    done = []
+    for count in (COMMITS // 2, COMMITS, 2 * COMMITS):
+        work.values = work.effects = 0
+        found(told(values[:count], tmp_path / f"{count}.json"))
+        done.append((work.values, work.effects))
+
+    (_, short), _, (judged, effects) = done
+    assert judged > 5 * SERIES * changepoints.WINDOW
+    assert effects > 2 * short
+    assert effects > 4 * SERIES
