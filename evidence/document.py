@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from evidence.figures import plots
-from evidence.goals import CLAIMS, CLASSES, DEVIATIONS, Claim
+from evidence.goals import CLAIMS, CLASSES, DEVIATIONS, WALL_GOALS, Claim
 from evidence.ledger import MARGINS, Ledger
 from evidence.power import Detection, Power
 from evidence.proportion import interval, lower_bound, percent, upper_bound
 from evidence.replay import unseen_share
 from evidence.rivals import Rivals
 from evidence.samples import FOLDER, Origin
+from evidence.wall_time import PLANS, Run, WallTime, newest
 from flopwatch.model import from_json
 from flopwatch.units import format_seconds
 
@@ -33,19 +34,22 @@ PAGE = FOLDER.parent / "docs" / "evidence.md"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
-    """What was found in one recording; None where nobody looked yet."""
+    """What was found in one recording, and what whole gates take; None where nobody looked yet."""
 
     ledger: Ledger | None
     power: Power | None
     rivals: Rivals | None
+    wall: WallTime | None
 
     @classmethod
     def read(cls, folder: Path, stem: str) -> Findings:
         """Read the findings that are kept beside a recording."""
+        wall = newest(folder)
         return cls(
             ledger=_read(folder / f"{stem}.ledger.json", Ledger),
             power=_read(folder / f"{stem}.power.json", Power),
             rivals=_read(folder / f"{stem}.rivals.json", Rivals),
+            wall=_read(wall, WallTime) if wall else None,
         )
 
 
@@ -93,6 +97,7 @@ def blocks(findings: Findings) -> dict[str, str]:
         "spins": _spins(power) if power else "",
         "cases": _cases(ledger, power) if ledger and power else "",
         "rivals": _rivals(findings) if ledger and power and rivals else "",
+        "wall": _wall(findings.wall),
     }
 
 
@@ -302,6 +307,72 @@ def _rivals(findings: Findings) -> str:
         f"{table(heads, rows, left=2)}\n\n{rivals.results[0].runs} runs of each rule, with the samples of"
         f" {rivals.pairs} pairs a run; found: the share of all cases, each slowed in its turn."
     )
+
+
+def _wall(wall: WallTime | None) -> str:
+    if wall is None:
+        return "No gates have been timed from outside yet."
+    rows = []
+    for run in wall.runs:
+        goal = WALL_GOALS.get(run.name)
+        stages = ", ".join(f"{stage.pairs} of {_cases_in_words(stage.cases)}" for stage in run.stages)
+        rows.append(
+            (
+                f"{run.what}, {'warm' if run.warm else 'cold'} caches",
+                f"**{run.seconds:.1f} s**",
+                f"{goal.seconds:g} s, {'met' if _met(run) else 'missed'}" if goal else "",
+                f"{sum(stage.seconds for stage in run.stages):.1f} s",
+                stages or "none",
+                f"{run.measured}",
+                f"{run.identical}",
+                ", ".join(f"{count} {mark}" for mark, count in run.marks.items()),
+                f"{run.exit_code}",
+            )
+        )
+    missing = [name for name in PLANS if name not in {run.name for run in wall.runs}]
+    heads = ("gate", "wall", "goal", "in pairs", "pairs", "cases measured", "identical", "marks", "exit code")
+    gpu = wall.machine.gpu
+    versions = ", ".join(f"{name} {version}" for name, version in wall.machine.versions.items())
+    commands = "\n".join(f"$ {command}" for command in wall.commands)
+    origin = (
+        f"One {gpu.name if gpu else 'machine without a GPU'}, {wall.date}, driver {gpu.driver if gpu else 'none'},"
+        f" {versions}, {wall.machine.cpu_count} cores of\n{wall.machine.cpu_model}; commit {wall.commit[:12]}:\n\n"
+        f"```console\n{commands}\n```"
+    )
+    parts = [
+        origin,
+        table(heads, rows, left=1),
+        f"Not timed: {', '.join(missing)}." if missing else "",
+        *(_beside_asv(run) for run in wall.runs),
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def _beside_asv(run: Run) -> str:
+    if run.asv is None:
+        return ""
+    changed = run.marks.get("slower", 0) + run.marks.get("faster", 0)
+    heads = ("on the same cases and commits", "wall", "cases compared", "called changed")
+    rows = [
+        ("`flopwatch gate`", f"{run.seconds:.1f} s", f"{run.measured}", f"{changed}"),
+        ("`asv continuous`", f"{run.asv.seconds:.1f} s", f"{run.asv.compared}", f"{len(run.asv.changed)}"),
+    ]
+    lines = [
+        f"* asv: `{change.benchmark}` from {change.before} to {change.after}, {change.ratio}"
+        for change in run.asv.changed
+    ]
+    return "\n\n".join(filter(None, [table(heads, rows, left=1), "\n".join(lines)]))
+
+
+def _met(run: Run) -> bool:
+    """Tell whether a run took no longer than it may, and is what the goal speaks of."""
+    goal = WALL_GOALS[run.name]
+    meant = run.exit_code == goal.exit_code and goal.least <= run.measured <= goal.most
+    return meant and run.seconds <= goal.seconds
+
+
+def _cases_in_words(count: int) -> str:
+    return f"{count} case{'s' * (count != 1)}"
 
 
 def _detection(power: Power, margin: float, slowdown: float) -> Detection:

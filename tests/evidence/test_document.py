@@ -31,7 +31,7 @@ def generated(page: str) -> dict[str, str]:
 
 
 def test_the_page_has_a_place_for_every_finding(page: str) -> None:
-    assert generated(page).keys() == blocks(Findings(ledger=None, power=None, rivals=None)).keys()
+    assert generated(page).keys() == blocks(Findings(ledger=None, power=None, rivals=None, wall=None)).keys()
 
 
 def test_a_part_without_a_place_is_an_error() -> None:
@@ -43,7 +43,7 @@ def test_findings_are_tables_and_plots(recording: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(ledger, "CHUNK", 2)
     monkeypatch.setattr(power, "CHUNK", 2)
     monkeypatch.setattr(power, "AUDIT", 20)
-    findings = Findings(ledger=ledger.make(recording, 2), power=power.make(recording, 2), rivals=None)
+    findings = Findings(ledger=ledger.make(recording, 2), power=power.make(recording, 2), rivals=None, wall=None)
     parts = blocks(findings)
 
     assert "| 0.5 % | 2 | **0** |" in parts["ledger"]
@@ -59,7 +59,7 @@ def test_findings_are_tables_and_plots(recording: Path, monkeypatch: pytest.Monk
 
 
 def test_the_page_says_what_the_kept_findings_say(page: str) -> None:
-    findings = Findings(ledger=None, power=None, rivals=None)
+    findings = Findings(ledger=None, power=None, rivals=None, wall=None)
     if KEPT:
         findings = Findings.read(KEPT[-1].parent, KEPT[-1].stem)
         assert None not in (findings.ledger, findings.power, findings.rivals)

@@ -1,0 +1,478 @@
+"""Time whole gates, and asv beside one: ``python -m evidence.wall_time OUT.json [--only NAME,...]``, on a GPU.
+
+The repository at HEAD is cloned into a temporary folder and edited there, so that it is known what a gate has to say:
+
+    clean      the launchers of all kernels have one more line that does nothing: no case is identical, none is slower
+    flagged    clean, and vector_add takes smaller blocks: 6 cases are slower
+    identical  one comment more
+
+A gate is started as a user starts it, and timed from outside. Triton's cache is a folder of the clone's own, empty when
+the first run begins. asv gets the cases that the gate beside it measures, and no others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import datetime as dt
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from flopwatch import git
+from flopwatch.errors import FlopwatchError, UndecidedError, UsageError
+from flopwatch.gate import GateResult
+from flopwatch.measure.machine import Machine, read_machine
+from flopwatch.model import from_json, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+KERNELS = "src/flopwatch/kernels"
+BASE = "main"
+#: asv's benchmarks that are the cases whose name has `SELECTED` in it, once `ONLY_SELECTED` is in force.
+SELECTED = "Matmul["
+ASV_BENCHMARKS = r"(\.Matmul|\.Float32Matmul)\.track_time"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Edit:
+    """A change of one place in a file: `old` is there once, and `new` instead of it afterwards."""
+
+    path: str
+    old: str
+    new: str
+
+    def apply(self, tree: Path) -> None:
+        """Edit the file of a checkout.
+
+        Raises:
+            UsageError: there is nothing to edit, or it is not clear where.
+        """
+        file = tree / self.path
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        if (count := text.count(self.old)) != 1:
+            raise UsageError(
+                f"{self.path} has {count} places to edit",
+                why=f"{self.old.strip()!r} is looked for, and is to be there once",
+                todo="name what the file has now in evidence/wall_time.py",
+            )
+        file.write_text(text.replace(self.old, self.new), encoding="utf-8")
+
+
+def _unused(module: str, allocation: str) -> Edit:
+    return Edit(path=f"{KERNELS}/{module}.py", old=f"\n    {allocation}", new=f"\n    unused = None\n    {allocation}")
+
+
+CLEAN = (
+    _unused("vector_add", "out = torch.empty("),
+    _unused("attention", "out = torch.empty("),
+    _unused("matmul", "c = torch.empty("),
+)
+HEADS: dict[str, tuple[Edit, ...]] = {
+    "clean": CLEAN,
+    "flagged": (
+        *CLEAN,
+        Edit(path=f"{KERNELS}/vector_add.py", old="\n    return 1024\n", new="\n    return 64\n"),
+    ),
+    "identical": (
+        Edit(path=f"{KERNELS}/matmul.py", old="\nimport torch\n", new="\n# A comment, no code.\nimport torch\n"),
+    ),
+}
+#: asv measures all cases of a module in one go, whatever is selected, torch's among them: 47 where the gate has 14. It
+#: reads its suites from the working tree, so that the others are taken out there.
+ONLY_SELECTED = Edit(
+    path="benchmarks/matmul.py",
+    old="\nclass Float32Matmul(Matmul):\n",
+    new="\ndel MatmulSizes, Linear, WeightGradient\n"
+    'Matmul.skip_params = (*Matmul.skip_params, *((shape, "float16", "torch") for shape in SHAPES))\n'
+    "\n\nclass Float32Matmul(Matmul):\n",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """A gate to time: on all cases, or on those whose name has `select` in it, and then with asv beside it."""
+
+    what: str
+    head: str
+    select: str = ""
+
+
+#: What is timed, in this order, by its name: the first run finds the caches cold, the last one finds them warm.
+COLD = "clean-cold"
+WARM = "clean-warm"
+PLANS: dict[str, Plan] = {
+    COLD: Plan(what="clean", head="clean"),
+    "flagged": Plan(what="flagged", head="flagged"),
+    "identical": Plan(what="identical", head="identical"),
+    "beside-asv": Plan(what=f"clean, `-k '{SELECTED}'`", head="clean", select=SELECTED),
+    WARM: Plan(what="clean", head="clean"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """Pairs of one stage that had as many cases, and the seconds that they took together."""
+
+    name: str
+    cases: int
+    pairs: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A row of asv's table that it calls changed: "+" or "-", both times as asv prints them, and head's over base's."""
+
+    mark: str
+    before: str
+    after: str
+    ratio: str
+    benchmark: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asv:
+    """What `asv continuous` took and said.
+
+    Attributes:
+        seconds: of wall time.
+        exit_code: 1 where something is called slower.
+        compared: benchmarks, one a case, that have a time of either commit.
+        changed: those that it calls slower or faster.
+    """
+
+    seconds: float
+    exit_code: int
+    compared: int
+    changed: tuple[Change, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One gate.
+
+    Attributes:
+        name: its key in `PLANS`.
+        what: it was run on.
+        warm: whether a clean run of all cases had filled the caches before.
+        seconds: of wall time, from the start of the interpreter to its end.
+        exit_code: of the gate.
+        measured: cases that were timed.
+        identical: cases that were proved to run the same code.
+        marks: cases by verdict.
+        stages: pairs, in the order in which they were measured.
+        asv: on the same commits and cases, right after; None where it was not asked.
+    """
+
+    name: str
+    what: str
+    warm: bool
+    seconds: float
+    exit_code: int
+    measured: int
+    identical: int
+    marks: dict[str, int]
+    stages: tuple[Stage, ...]
+    asv: Asv | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WallTime:
+    """All runs on one commit and machine.
+
+    Attributes:
+        commit: that was cloned; its gate was run, and its kernels edited.
+        date: of the last run.
+        machine: GPU, driver, versions and processor.
+        commands: that made the runs.
+        runs: in the order of `PLANS`.
+    """
+
+    commit: str
+    date: str
+    machine: Machine
+    commands: tuple[str, ...]
+    runs: tuple[Run, ...]
+
+
+def main(arguments: list[str]) -> None:
+    """Time what is asked for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m evidence.wall_time", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, metavar="OUT.json", help="runs that it has of other names are kept")
+    parser.add_argument("--only", type=_names, default=tuple(PLANS), metavar="NAME,...", help=f"of {', '.join(PLANS)}")
+    parser.add_argument("--folder", type=Path, help="clone to its tree/ and keep caches there, to time runs one by one")
+    parser.add_argument(
+        "-k", dest="select", default="", metavar="TEXT", help="a trial, on cases with TEXT in their name"
+    )
+    options = parser.parse_args(arguments)
+    command = " ".join(["python -m evidence.wall_time", *arguments])
+    try:
+        with contextlib.ExitStack() as stack:
+            folder = options.folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="flopwatch-wall-"))
+            measure(options.out, options.only, Path(folder).resolve(), command=command, select=options.select)
+    except FlopwatchError as error:
+        sys.exit(str(error))
+
+
+def measure(out: Path, names: Sequence[str], folder: Path, *, command: str, select: str = "") -> None:
+    """Time the runs of these names, and write each down as it ends.
+
+    Raises:
+        FlopwatchError: the checkout cannot be edited, a run leaves no result, or `out` is of another commit or machine.
+    """
+    root = git.repository_root(Path(__file__).parent)
+    commit = git.resolve("HEAD", cwd=root)
+    found = _kept(out, commit)
+    clone = Clone.make(root, commit, folder)
+    for name in names:
+        run, machine = clone.gate(name, PLANS[name], select)
+        found = added(found, run, commit=commit, machine=machine, command=command)
+        out.write_bytes(to_json(found, indent=1) + b"\n")
+        if PLANS[name].select:
+            found = added(found, replace(run, asv=clone.asv()), commit=commit, machine=machine, command=command)
+            out.write_bytes(to_json(found, indent=1) + b"\n")
+        sys.stdout.write(f"{name}: {run.seconds:.1f} s\n")
+
+
+def added(found: WallTime | None, run: Run, *, commit: str, machine: Machine, command: str) -> WallTime:
+    """Add a run to what was found before, in the place of one of its name.
+
+    Raises:
+        UsageError: it comes from another machine.
+    """
+    date = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    if found is None:
+        return WallTime(commit=commit, date=date, machine=machine, commands=(command,), runs=(run,))
+    if _toolchain(found.machine) != _toolchain(machine):
+        raise UsageError(
+            f"{run.name} does not belong to the runs that the file has",
+            why=f"they were timed on {_toolchain(found.machine)}, and this one on {_toolchain(machine)}",
+            todo="name another file",
+        )
+    runs = {each.name: each for each in (*found.runs, run)}
+    return replace(
+        found,
+        date=date,
+        commands=tuple(dict.fromkeys((*found.commands, command))),
+        runs=tuple(runs[name] for name in PLANS if name in runs),
+    )
+
+
+#: A commit needs an author, and nothing that the user has set up for commits.
+_OWN_SETTINGS = tuple(
+    word
+    for setting in ("user.name=flopwatch", "user.email=flopwatch@localhost", "commit.gpgsign=false", "core.hooksPath=")
+    for word in ("-c", setting)
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Clone:
+    """A clone with the branches of `HEADS` on top of one commit, and caches of its own."""
+
+    folder: Path
+    commit: str
+
+    @classmethod
+    def make(cls, root: Path, commit: str, folder: Path) -> Clone:
+        """Clone the repository anew, edit it, and check the commit out."""
+        clone = cls(folder=folder, commit=commit)
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(clone.tree, ignore_errors=True)
+        git.git("clone", "--quiet", str(root), str(clone.tree), cwd=folder)
+        for name, edits in HEADS.items():
+            git.git("checkout", "--quiet", "-B", name, commit, cwd=clone.tree)
+            for edit in edits:
+                edit.apply(clone.tree)
+            git.git(*_OWN_SETTINGS, "commit", "--quiet", "--all", f"--message={name}", cwd=clone.tree)
+        git.git("checkout", "--quiet", "-B", BASE, commit, cwd=clone.tree)
+        return clone
+
+    @property
+    def tree(self) -> Path:
+        """The working tree, of the commit itself."""
+        return self.folder / "tree"
+
+    @property
+    def caches(self) -> Path:
+        """The folder in which Triton keeps what it compiled."""
+        return self.folder / "triton"
+
+    def gate(self, name: str, plan: Plan, select: str = "") -> tuple[Run, Machine]:
+        """Run a gate, and return what it took and where.
+
+        Raises:
+            UndecidedError: it left no result.
+            UsageError: its caches are to be warm, and are not.
+        """
+        clean = self._result(COLD)
+        if name == COLD:
+            clean.unlink(missing_ok=True)
+            shutil.rmtree(self.caches, ignore_errors=True)
+        elif name == WARM and not clean.exists():
+            raise UsageError(
+                f"the caches are not warm for {WARM}",
+                why=f"no clean run filled those of {self.folder}",
+                todo=f"run {COLD} before it, or name the --folder of a run that had it",
+            )
+        warm = clean.exists()
+        result = self._result(name)
+        result.unlink(missing_ok=True)
+        selection = ("-k", plan.select or select) if plan.select or select else ()
+        seconds, exit_code = self._run("flopwatch", "gate", BASE, plan.head, *selection, "--json", str(result))
+        if not result.exists():
+            raise UndecidedError(
+                f"the gate of {name} left no result",
+                why=f"it ended with exit code {exit_code} after {seconds:.1f} s",
+                todo="see what it said above",
+            )
+        found = from_json(result.read_bytes(), GateResult)
+        run = summed_up(found, name=name, what=plan.what, warm=warm, seconds=seconds, exit_code=exit_code)
+        return run, found.machine or read_machine(None, found.versions)
+
+    def asv(self) -> Asv:
+        """Run `asv continuous` on the selected cases of the clean head.
+
+        Raises:
+            UndecidedError: it compared nothing.
+        """
+        log = self.folder / "asv.txt"
+        with self._only_selected(), log.open("w", encoding="utf-8") as output:
+            if not Path("~/.asv-machine.json").expanduser().exists():  # what somebody wrote there by hand stays
+                self._run("asv", "machine", "--yes", output=output.fileno())
+            # All rows, to see how many there are; asv's own default shows those that changed.
+            arguments = ("continuous", "--no-only-changed", "-b", ASV_BENCHMARKS, BASE, "clean")
+            seconds, exit_code = self._run("asv", *arguments, output=output.fileno())
+        text = log.read_text(encoding="utf-8", errors="replace")
+        sys.stdout.write(text)
+        compared, changed = read_table(text)
+        if not compared:
+            raise UndecidedError(
+                "asv compared nothing",
+                why=text.strip().rpartition("\n")[2],
+                todo="see what it said above; it comes with flopwatch[history]",
+            )
+        return Asv(seconds=seconds, exit_code=exit_code, compared=compared, changed=changed)
+
+    @contextlib.contextmanager
+    def _only_selected(self) -> Iterator[None]:
+        ONLY_SELECTED.apply(self.tree)
+        try:
+            yield
+        finally:
+            git.git("checkout", "--quiet", "--", ONLY_SELECTED.path, cwd=self.tree)
+
+    def _result(self, name: str) -> Path:
+        return self.folder / f"{self.commit[:12]}-{name}.json"
+
+    def _run(self, module: str, *arguments: str, output: int | None = None) -> tuple[float, int]:
+        """Run a module of the clone in this interpreter; return the seconds it took and its exit code."""
+        paths = (str(self.tree / "src"), os.environ.get("PYTHONPATH", ""))
+        variables = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "TRITON_CACHE_DIR": str(self.caches),
+        }
+        command = [sys.executable, "-m", module, *arguments]
+        errors = None if output is None else subprocess.STDOUT
+        sys.stdout.write(f"$ python {' '.join(command[1:])}\n")
+        sys.stdout.flush()
+        begun = time.monotonic()
+        done = subprocess.run(command, cwd=self.tree, env=variables, stdout=output, stderr=errors, check=False)  # noqa: S603 - this interpreter, our own arguments
+        return time.monotonic() - begun, done.returncode
+
+
+def summed_up(result: GateResult, *, name: str, what: str, warm: bool, seconds: float, exit_code: int) -> Run:
+    """Say what a gate did in the time that it took."""
+    counts: collections.Counter[tuple[str, int]] = collections.Counter()
+    taken: dict[tuple[str, int], float] = collections.defaultdict(float)
+    for pair in result.pairs:
+        key = (pair.stage, len({*pair.log_ratios, *pair.faults}))
+        counts[key] += 1
+        taken[key] += pair.seconds
+    marks = collections.Counter(verdict.mark.value if verdict.mark else "not compared" for verdict in result.verdicts)
+    return Run(
+        name=name,
+        what=what,
+        warm=warm,
+        seconds=seconds,
+        exit_code=exit_code,
+        measured=sum(verdict.time is not None for verdict in result.verdicts),
+        identical=sum(verdict.identical for verdict in result.verdicts),
+        marks=dict(sorted(marks.items())),
+        stages=tuple(
+            Stage(name=stage, cases=cases, pairs=pairs, seconds=taken[stage, cases])
+            for (stage, cases), pairs in counts.items()
+        ),
+    )
+
+
+def read_table(text: str) -> tuple[int, tuple[Change, ...]]:
+    r"""Read the table at the end of what `asv continuous` prints: how many rows have two times, and what changed.
+
+    >>> read_table(
+    ...     "| Change | Before [a] <main> | After [b] <clean> | Ratio | Benchmark (Parameter) |\n"
+    ...     "|--------|-------------------|------------------|-------|-----------------------|\n"
+    ...     "|        | 4.10±0.02μs       | 4.45±0.02μs      | 1.09  | matmul.track_time(1)  |\n"
+    ...     "|        | n/a               | n/a              | n/a   | matmul.track_time(2)  |\n"
+    ... )
+    (1, ())
+    """
+    rows = [
+        Change(mark=mark, before=before, after=after, ratio=ratio, benchmark=benchmark)
+        for line in text.splitlines()
+        if line.startswith("| ")
+        for mark, before, after, ratio, benchmark in [[cell.strip() for cell in line.split("|")[1:6]]]
+        if mark != "Change" and ratio != "n/a"
+    ]
+    return len(rows), tuple(row for row in rows if row.mark)
+
+
+def newest(folder: Path) -> Path | None:
+    """Return the newest kept file of wall times; their names end with the date."""
+    return max(folder.glob("wall-*.json"), default=None, key=lambda path: path.stem)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Read names of runs, and put them into the order in which they are run."""
+    names = text.split(",")
+    if unknown := [name for name in names if name not in PLANS]:
+        raise argparse.ArgumentTypeError(f"no run is called {unknown[0]!r}; there are {', '.join(PLANS)}")
+    return tuple(name for name in PLANS if name in names)
+
+
+def _kept(out: Path, commit: str) -> WallTime | None:
+    if not out.exists():
+        return None
+    try:
+        found = from_json(out.read_bytes(), WallTime)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{out} has no wall times", why=str(error), todo="name another file") from None
+    if found.commit != commit:
+        raise UsageError(
+            f"{out} has runs of another commit",
+            why=f"they are of {found.commit[:12]}, and HEAD is {commit[:12]}",
+            todo="name another file",
+        )
+    return found
+
+
+def _toolchain(machine: Machine) -> str:
+    gpu = f"{machine.gpu.name} {machine.gpu.uuid}, driver {machine.gpu.driver}" if machine.gpu else "no GPU"
+    return ", ".join([gpu, *(f"{name} {version}" for name, version in sorted(machine.versions.items()))])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
