@@ -163,3 +163,25 @@ def test_who_compiled_what_does_not_show_in_what_was_found(toy: ToyRepository, m
     assert (len(by_one.head.facts), len(by_one.head.identities)) == (5, 5)
     assert [entry.case.id for entry in by_one.head.uncovered] == ["Scale[1001,int8,flopwatch]"]
     assert found_by(toy, 3, monkeypatch) == by_one
+
+
+def test_workers_that_started_for_more_cases_than_there_are_stop_at_once(
+    toy: ToyRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(static, "teams_for", lambda cases, *, sides: (4 if cases > len(CASES) else 2) // sides)
+    left: list[Worker] = []
+
+    class KeptSides(Sides):
+        def worker(self, mode: Mode, arm: Arm, *, anew: bool = False) -> Worker:
+            left.append(super().worker(mode, arm, anew=anew))
+            return left[-1]
+
+    with KeptSides(load_config(toy.root), device="h200", base_tree=toy.root, head_tree=toy.root) as sides:
+        found = find_static(sides, "")
+
+    assert len(left) == 4
+    assert all(worker.pid is None for worker in left)
+    assert found.head.facts
+    with pytest.raises(CaseFailed, match="the run was stopped"):
+        left[-1].compile(CASES[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections import deque
 from dataclasses import dataclass, field, replace
@@ -77,13 +78,18 @@ def find_static(sides: Sides, select: str) -> StaticFindings:
             return {arm: stack.enter_context(sides.worker(Mode.STATIC, arm)) for arm in arms}
 
         first = new_team()
-        side_by_side(lambda worker: worker.hello, list(first.values()))
+        # The others start meanwhile. They are not asked what they run on: where there is a GPU, that starts CUDA.
+        others = [new_team() for _ in range(teams_for(sys.maxsize, sides=len(first)) - 1)]
+        for worker in _workers(others):
+            worker.start()
+        side_by_side(lambda worker: worker.hello, _workers([first]))
         hello = first[Arm.HEAD].hello
         declared = select_cases(hello, select)
         cases = [entry.case for entry in declared]
-        # Only the first are asked what they run on: where there is a GPU, that answer starts CUDA.
-        others = [new_team() for _ in range(teams_for(len(cases), sides=len(first)) - 1)]
-        compiled = _compile([first, *others], cases)
+        needed = teams_for(len(cases), sides=len(first)) - 1
+        for worker in _workers(others[needed:]):
+            worker.abandon()
+        compiled = _compile([first, *others[:needed]], cases)
     head = compiled[Arm.HEAD]
     if same_tree:
         base = replace(head, uncovered=tuple(replace(entry, side=Arm.BASE.value) for entry in head.uncovered))
@@ -98,6 +104,10 @@ def find_static(sides: Sides, select: str) -> StaticFindings:
             and is_same(base.identities.get(case, nothing), head.identities.get(case, nothing))
         )
     return StaticFindings(hello=hello, declared=declared, base=base, head=head, identical=identical)
+
+
+def _workers(teams: Sequence[Team]) -> list[Worker]:
+    return [worker for team in teams for worker in team.values()]
 
 
 def teams_for(cases: int, *, sides: int) -> int:

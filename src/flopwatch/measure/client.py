@@ -89,6 +89,11 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
                 ) from None
         return self._hello
 
+    def start(self) -> None:
+        """Start the process ahead of the first request; it imports what it needs while others are waited for."""
+        if self._requests is None:
+            self._start()
+
     def prepare(
         self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = (), *, beside: bool = False, lent: str = ""
     ) -> Prepared:
