@@ -17,6 +17,7 @@ from flopwatch.model import Case, Choice, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 FAIR = Case(suite="Weather", values=("fair", "flopwatch"))
 SUITE = '''\
@@ -96,6 +97,32 @@ def strays(x):
 
 def runs_out_of_memory(x):
     return torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+'''
+#: What modules ask of the GPU while they are imported: as Triton's tutorials do, and to choose tiles by the chip.
+ASKING_KERNELS = '''\
+"""A kernel whose block depends on the GPU."""
+
+import torch
+import triton
+import triton.language as tl
+
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+MULTIPROCESSORS = triton.runtime.driver.active.utils.get_device_properties(DEVICE.index)["multiprocessor_count"]
+IS_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
+BLOCK = 1024 if IS_HOPPER and MULTIPROCESSORS == 132 else 64
+
+
+@triton.jit
+def double_kernel(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, tl.load(x + offsets, mask=offsets < n) * 2, mask=offsets < n)
+
+
+def fair(x):
+    assert (BLOCK, x.device) == (1024, DEVICE)
+    out = torch.empty_like(x)
+    double_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, out, x.numel(), BLOCK=BLOCK)
+    return out
 '''
 GPU_SUITE = '''\
 """The suite of what can happen on a GPU."""
@@ -234,6 +261,18 @@ def test_an_exception_without_words_is_called_by_its_name() -> None:
 
 def test_a_failure_can_be_written_whatever_its_message_holds() -> None:
     assert failure_of(OSError("no file 'caf\udce9'")).message == "no file 'caf\\udce9'"
+
+
+@pytest.mark.parametrize("mode", [Mode.STATIC, Mode.INTERPRET])
+def test_what_asks_for_the_gpu_at_import_is_answered_where_there_is_none(mode: Mode, tmp_path: Path) -> None:
+    suite = GPU_SUITE.replace("torch.randn(1 << 20, device", "torch.randn(1 << 10, device")
+    with Worker(mode, write_code(tmp_path, kernels=ASKING_KERNELS, suite=suite)) as worker:
+        assert worker.hello.import_failures == {}
+        if mode is Mode.STATIC:
+            (facts,) = worker.facts(FAIR)
+            assert facts.config == "BLOCK=1024,num_stages=3,num_warps=4"
+        else:
+            assert worker.numbers(FAIR).max_diff == 0
 
 
 @pytest.fixture(scope="module")

@@ -64,6 +64,24 @@ def odd(x, out):
 """
 
 
+MANY = f"""{HEAD}\
+@triton.jit
+def sums_kernel(a, b, c, out, m, k, n, h, p, q, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    total = tl.load(a + at, mask=at < m * k) + tl.load(b + at, mask=at < n * h) + tl.load(c + at, mask=at < p * q)
+    tl.store(out + at, total, mask=at < m * k)
+
+
+def sums(a, b, c):
+    m, k = a.shape
+    n, h = b.shape
+    p, q = c.shape
+    out = torch.empty_like(a)
+    sums_kernel[(triton.cdiv(m * k, 256),)](a, b, c, out, m, k, n, h, p, q, B=256)
+    return out
+"""
+
+
 def plan_of(scaffold: Scaffold) -> SuitePlan:
     assert scaffold.outcome is not None
     assert scaffold.outcome.plan is not None
@@ -104,6 +122,15 @@ def test_gluon_is_not_tried_and_said_to_be_gluon(stranger: Make) -> None:
     text = next(file.text for file in scaffold.files if file.path == "benchmarks/copy.py")
     assert "#   copy (mk/__init__.py:10): Triton's interpreter does not run Gluon" in text
     assert "# from mk import copy\n" in text
+
+
+def test_a_function_of_more_dimensions_than_there_are_sizes_is_passed_over(stranger: Make) -> None:
+    scaffold = plan_scaffold(stranger({"mk/__init__.py": MANY}).root)
+    assert scaffold.outcome is not None
+    assert scaffold.outcome.plan is None
+    (reason,) = scaffold.outcome.reasons
+    assert reason.startswith("sums (mk/__init__.py:")
+    assert reason.endswith("it has more dimensions than a trial knows sizes for")
 
 
 def test_time_that_is_up_leaves_a_template(stranger: Make, monkeypatch: pytest.MonkeyPatch) -> None:

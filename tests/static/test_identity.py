@@ -188,6 +188,16 @@ PLANTED = {
         ("kernel code", "launches", "host code"),
     ),
 }
+# Edits that launch the kernel by a handle, as Triton's tutorials do, which once is kept and once is not.
+HANDLE = (
+    "kernels.py",
+    '    scale_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n, factor)\n',
+    """    handle = scale_kernel.fn.warmup(x, out, n, factor, BLOCK=256, num_warps=4, grid=(1,))
+    handle._init_handles()
+    handle[(min(triton.cdiv(n, 256), 65536 // handle.n_regs), 1, 1)](x, out, n, factor, 256)
+""",
+)
+KEEP = ("kernels.py", "    handle._init_handles()\n", "    handle._init_handles()\n    scale.kept = handle\n")
 # What changes nothing, though Triton hashes some of it.
 HARMLESS = {
     "comment": (
@@ -226,6 +236,30 @@ UNKNOWN = {
         "looks names of the module lab.settings up",
     ),
     "opaque object": ("late.py", "LATE = 7", "LATE = type('T', (int,), {'__reduce_ex__': None})(7)", "late"),
+    "compiled and not launched": (
+        "kernels.py",
+        "    out = torch.empty_like(x)\n",
+        "    out = torch.empty_like(x)\n    scale_kernel.fn.warmup(x, out, 5, factor, BLOCK=1024, grid=(1,))\n",
+        "scale_kernel is compiled, and whether anything launches it cannot be seen",
+    ),
+    "compiled by hand": (
+        "kernels.py",
+        "    out = torch.empty_like(x)\n",
+        """    out = torch.empty_like(x)
+    kinds = {"x": "*fp16", "out": "*fp16", "n": "i32", "factor": "fp32", "BLOCK": "constexpr"}
+    triton.compile(triton.compiler.ASTSource(scale_kernel.fn, kinds, {"BLOCK": 256}))
+""",
+        "scale_kernel is compiled, and whether anything launches it cannot be seen",
+    ),
+    "times": (
+        "kernels.py",
+        "    out = torch.empty_like(x)\n",
+        """    out = torch.empty_like(x)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    out = out if start.elapsed_time(end) > 0 else x
+""",
+        "host code reads how long the GPU took",
+    ),
     "does not compile": ("kernels.py", 'BLOCK": 512', 'BLOCK": 500', "does not compile"),
 }
 
@@ -263,10 +297,10 @@ print(to_json(answers).decode())
 BUNDLED = ("Matmul[512x512x512,float16,flopwatch]", "VectorAdd[1048576,float32,flopwatch]")
 
 
-def lab(folder: Path, name: str, edit: Sequence[object] = ()) -> Checkout:
+def lab(folder: Path, name: str, *edits: Sequence[object]) -> Checkout:
     """Write a checkout of the package above and its suite, edited."""
     files = dict(LAB)
-    if edit:
+    for edit in edits:
         file, old, new = map(str, edit[:3])
         assert files[file].count(old) == 1
         files[file] = files[file].replace(old, new)
@@ -311,6 +345,14 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Identities:
     """Everything as it is and with each edit, in one process."""
     folder = tmp_path_factory.mktemp("base")
     edited = [lab(folder, name, edit) for name, edit in (PLANTED | HARMLESS | UNKNOWN).items()]
+    edited += [
+        lab(folder, "handle", HANDLE),
+        lab(folder, "handle of another kernel", HANDLE, PLANTED["kernel arithmetic"]),
+        lab(folder, "handle moved", HANDLE, HARMLESS["moved lines"], HARMLESS["comment"]),
+        lab(folder, "kept handle", HANDLE, KEEP),
+        lab(folder, "kept handle moved", HANDLE, KEEP, HARMLESS["moved lines"], HARMLESS["comment"]),
+        lab(folder, "kept handle of another kernel", HANDLE, KEEP, PLANTED["kernel arithmetic"]),
+    ]
     return identify([lab(folder, "plain"), *edited, bundled(folder, "bundled", str)], cache=folder / "cache", seed=1)
 
 
@@ -341,6 +383,19 @@ def test_a_planted_difference_is_found_and_named(name: str, base: Identities) ->
 def test_what_changes_nothing_is_the_same(name: str, base: Identities) -> None:
     assert base["plain"] == base[name]
     assert is_same(base["plain"], base[name])
+
+
+def test_a_kernel_that_is_launched_by_its_handle_counts_by_its_code(base: Identities) -> None:
+    assert base["handle"].cause == ""
+    assert not is_same(base["handle"], base["handle of another kernel"])
+    assert differing_parts(base["handle"], base["handle of another kernel"]) == ("kernel code",)
+    assert is_same(base["handle"], base["handle moved"])
+
+
+def test_a_handle_that_is_kept_counts_by_its_code_wherever_it_was_compiled_from(base: Identities) -> None:
+    assert base["kept handle"].cause == ""
+    assert not is_same(base["kept handle"], base["kept handle of another kernel"])
+    assert is_same(base["kept handle"], base["kept handle moved"])
 
 
 @pytest.mark.parametrize("name", UNKNOWN)

@@ -10,6 +10,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.compiler.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver
 from triton.runtime.interpreter import InterpretedFunction
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 interpreted = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="kernels are not interpreted where there is a GPU"
 )
+
+
+_TORCH_CUDA = "flopwatch.static.torch_cuda"
 
 
 @triton.autotune([triton.Config({"BLOCK": size}) for size in (16, 32, 64)], key=["n"], reset_to_zero=["out"])
@@ -48,6 +52,7 @@ def patched() -> dict[str, object]:
         "version": (torch.version.cuda, torch.version.hip),
         "generator": torch.Generator,
         "runs": (JITFunction.run, InterpretedFunction.run, Autotuner.run),
+        "handles": tuple(vars(CompiledKernel)[name] for name in ("__init__", "__getitem__", "_init_handles", "run")),
         "backward": torch.autograd.function.BackwardCFunction.apply,
         "cache": triton.knobs.cache.dir,
         "modes": torch._C._len_torch_function_stack(),
@@ -70,6 +75,60 @@ def test_queries_answer_for_the_pretended_device() -> None:
         assert torch.cuda.current_stream().cuda_stream == 0
         assert torch.version.cuda is not None
         torch.cuda.synchronize()
+
+
+def test_every_answer_is_a_function_of_its_own() -> None:
+    with pretend_gpu("h200"):
+        answers = [
+            value
+            for name, value in vars(torch.cuda).items()
+            if getattr(value, "__module__", "") == _TORCH_CUDA and name != "ExternalStream"  # a class, as Stream is
+        ]
+        assert len(answers) > 30
+        assert len(answers) == len(set(map(id, answers)))
+
+
+def test_torch_dynamo_is_imported_while_a_gpu_is_pretended(child: Callable[..., str]) -> None:
+    printed = child(
+        """
+import torch
+from flopwatch.static import pretend_gpu
+
+with pretend_gpu("h200"):
+    @torch.compiler.disable
+    def double(x):
+        return x * 2
+
+    torch.compile(double)
+    print(double(torch.ones(3, device="cuda")).device)
+"""
+    )
+    assert printed == "cuda:0\n"
+
+
+def test_streams_events_and_graphs_do_nothing() -> None:
+    with pretend_gpu("h200"):
+        side, start, end = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True), torch.cuda.Event()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            start.record()
+        end.record(side)
+        side.synchronize()
+        assert start.elapsed_time(end) > 0
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=side):
+            x = torch.ones(3, device="cuda")
+        graph.replay()
+        assert x.is_cuda
+        assert isinstance(torch.cuda.current_stream(), torch.cuda.Stream)
+        assert torch.cuda.mem_get_info() == (141_000_000_000, 141_000_000_000)
+
+
+def test_a_timer_calls_a_few_times_and_stops() -> None:
+    calls: list[int] = []
+    with pretend_gpu("h200"):
+        triton.testing.do_bench(lambda: calls.append(1))
+    assert 0 < len(calls) < 10
 
 
 def test_everything_is_restored() -> None:
@@ -206,4 +265,59 @@ for facts in kernel_facts(recorder):
         "by_heuristics *fp32:16,i32 True None",
         "by_host_descriptor tensordesc<fp16>,tensordesc<fp16> True None",
         "wrong *fp16:16 None CompilationError",
+    ]
+
+
+def test_gluon_kept_grids_and_heuristics_below_the_autotuner_run_unmodified(child: Callable[..., str]) -> None:
+    printed = child(
+        """
+import torch, triton, triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from flopwatch.static import kernel_facts, pretend_gpu
+
+@gluon.jit
+def by_gluon(x, out, n, BLOCK: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    i = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
+    gl.store(out + i, gl.load(x + i, mask=i < n), mask=i < n)
+
+@triton.autotune([triton.Config({"BLOCK": size}, num_warps=w) for size in (256, 512) for w in (2, 4)], key=["n"])
+@triton.heuristics({"EVEN": lambda arguments: arguments["n"] % arguments["BLOCK"] == 0})
+@triton.jit
+def by_both(x, out, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=EVEN or i < n), mask=EVEN or i < n)
+
+@triton.jit
+def by_kept_grid(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n), mask=i < n)
+
+with pretend_gpu("h200") as recorder:
+    x = torch.empty(768, device="cuda")
+    by_gluon[(6,)](x, torch.empty_like(x), 768, 128)
+    by_both[lambda meta: (triton.cdiv(768, meta["BLOCK"]),)](x, torch.empty_like(x), 768)
+    launch = by_kept_grid[(3,)]
+    for n in (767, 768):
+        launch(x, torch.empty_like(x), n, BLOCK=256)
+for launch in recorder.launches:
+    if not launch.tuning:
+        print(launch.kernel, launch.grid)
+for facts in kernel_facts(recorder):
+    print(facts.kernel, facts.config, facts.variant, facts.chosen, facts.failure)
+"""
+    )
+    assert printed.splitlines() == [
+        "by_gluon (6,)",
+        "by_both (3,)",
+        "by_kept_grid (3,)",
+        "by_kept_grid (3,)",
+        "by_both BLOCK=256,EVEN=True,num_stages=3,num_warps=2 *fp32:16,*fp32:16,i32:16 True None",
+        "by_both BLOCK=256,EVEN=True,num_stages=3,num_warps=4 *fp32:16,*fp32:16,i32:16 False None",
+        "by_both BLOCK=512,EVEN=False,num_stages=3,num_warps=2 *fp32:16,*fp32:16,i32:16 False None",
+        "by_both BLOCK=512,EVEN=False,num_stages=3,num_warps=4 *fp32:16,*fp32:16,i32:16 False None",
+        "by_gluon BLOCK=128,num_stages=3,num_warps=4 *fp32:16,*fp32:16,i32:16 True None",
+        "by_kept_grid BLOCK=256,num_stages=3,num_warps=4 *fp32:16,*fp32:16,i32 True None",
+        "by_kept_grid BLOCK=256,num_stages=3,num_warps=4 *fp32:16,*fp32:16,i32:16 True None",
     ]

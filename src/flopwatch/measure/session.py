@@ -44,7 +44,8 @@ class Session:
             self._tuner.install()
         finder = overlay.install_from(os.environ)
         self.packages = finder.packages if finder else ()
-        self.discovery = discover(benchmarks)
+        with self._importing():
+            self.discovery = discover(benchmarks)
         foreign = overlay.foreign_modules(finder) if finder else []
         if foreign:
             raise UsageError(
@@ -186,6 +187,14 @@ class Session:
                     raise
                 return Compiled(facts=facts)  # a kernel that does not compile is what was asked about
         return Compiled(facts=tuple(kernel_facts(recorder)), identity=case_identity(recorder, watch, suite, case))
+
+    def _importing(self) -> contextlib.AbstractContextManager[object]:
+        """Return where suites are imported: modules ask which GPU there is to choose tiles, and fail without one."""
+        if self.mode is Mode.GPU:
+            return contextlib.nullcontext()
+        from flopwatch.static import pretend_gpu  # noqa: PLC0415 - where it is needed
+
+        return pretend_gpu(self.device, tensors="meta" if self.mode is Mode.STATIC else "cpu")
 
     def _device(self) -> contextlib.AbstractContextManager[object]:
         if self.mode is Mode.GPU:

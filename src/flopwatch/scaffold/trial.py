@@ -144,6 +144,8 @@ class _Trials(contextlib.AbstractContextManager["_Trials"]):
             for guess in guesses(launcher, module, kernels)
             for small in _small_sizes(guess)
         ]
+        if not plans:
+            raise CannotTell("it has more dimensions than a trial knows sizes for")
         found = self._interpret(plans)
         return self._fit(found)
 
@@ -151,7 +153,7 @@ class _Trials(contextlib.AbstractContextManager["_Trials"]):
         """Return the first plan that a formula agrees with, else the first that runs."""
         named = {f"Try{index}": [plan, *_with_formulas(plan)] for index, plan in enumerate(plans)}
         runnable: SuitePlan | None = None
-        why = "it has more dimensions than a trial knows sizes for"
+        why = ""
         tried = {
             f"{name}Formula{index}": replace(plan, formula=plan.formula or _PROBE)
             for name, candidates in named.items()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 import triton
 from triton.backends.nvidia.compiler import CUDABackend
+from triton.compiler.compiler import CompiledKernel
 from triton.compiler.errors import CompilationError
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
@@ -18,12 +20,16 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from flopwatch.errors import UsageError
 from flopwatch.static.arguments import ArgumentTexts
 from flopwatch.static.driver import benchmark_nothing
+from flopwatch.static.handles import BEFORE_ARGUMENTS, handle_arguments, handle_name, handle_texts
 from flopwatch.static.ptxas import METADATA_KEY, ptxas_facts
 from flopwatch.static.recorder import Launch, LaunchFailure, Recorder, Tuning
 from flopwatch.static.specialization import config_text, variant_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+# A GPU's driver tells local memory per thread in bytes, which Triton divides by this and calls spills.
+_WORD_BYTES = 4
 
 
 class Capture:
@@ -34,6 +40,7 @@ class Capture:
         self.kind = kind
         self.restore = restore
         self.tuning = False
+        self._running: Any = None  # the function whose own `run` compiles and launches
         self._texts = ArgumentTexts()
         self._functions: set[Any] = set()
         self._tuners: set[Any] = set()
@@ -44,6 +51,11 @@ class Capture:
         self._wrap(InterpretedFunction, "run", self._interpreted_run)
         self._wrap(Autotuner, "run", self._tuned_run)
         self._wrap(CUDABackend, "make_cubin", _keep_ptxas_log)
+        self._wrap(CompiledKernel, "__init__", self._made)
+        self._wrap(CompiledKernel, "_init_handles", self._loaded)
+        run = CompiledKernel.run
+        self.restore.callback(setattr, CompiledKernel, "run", run)
+        CompiledKernel.run = property(functools.partial(self._handle_run, run))
 
     def _wrap(self, owner: Any, name: str, replacement: Callable[..., Any]) -> None:  # noqa: ANN401 - untyped triton
         original = getattr(owner, name)
@@ -63,10 +75,12 @@ class Capture:
     ) -> Any:  # noqa: ANN401 - untyped triton
         self._forget_on_exit(function)
         arguments = {name: value for name, value in kwargs.items() if name not in {"grid", "warmup"}}
-        if not any(function is launched for launched in self.recorder.kernels):
-            self.recorder.kernels.append(function)
+        if not kwargs["warmup"]:
+            self._note(function)
         config, variant, given = _described(function, args, arguments)
-        with self._launched(function, args, kwargs, config=config, variant=variant) as launch:
+        launch = _Launching(kwargs)
+        described = self._launched(_name(function), launch, (*args, *kwargs.values()), config=config, variant=variant)
+        with described, self._inside(function):
             launch.arguments = self._texts.named(given)
             kernel = original(function, *args, **launch.kwargs)
             kernel = kernel.result() if hasattr(kernel, "result") else kernel
@@ -74,6 +88,69 @@ class Capture:
                 self.recorder.compiled[kernel.hash] = kernel
                 launch.binary_hash = kernel.hash
         return kernel
+
+    def _made(
+        self,
+        original: Callable[..., None],
+        kernel: Any,  # noqa: ANN401 - untyped triton
+        *args: Any,  # noqa: ANN401 - the original's
+        **kwargs: Any,  # noqa: ANN401 - likewise
+    ) -> None:
+        original(kernel, *args, **kwargs)
+        if self._running is None:
+            self.recorder.compiled[kernel.hash] = kernel  # by `triton.compile`; nobody knows who will launch it
+
+    def _loaded(self, original: Callable[..., None], kernel: Any) -> None:  # noqa: ANN401 - untyped triton
+        """Load a kernel, which then has the registers and spills that a GPU's driver would tell."""
+        try:
+            original(kernel)
+        except Exception as error:
+            if self._running is None:
+                config, variant = handle_texts(kernel)
+                self._note_failure(handle_name(kernel), config, variant, error)
+            raise
+        facts = getattr(kernel.metadata, METADATA_KEY, None)
+        if facts is not None:
+            kernel.n_regs = facts["registers"]
+            kernel.n_spills = facts["stack_bytes"] // _WORD_BYTES
+
+    def _handle_run(self, original: Any, kernel: Any) -> Callable[..., Any]:  # noqa: ANN401 - untyped triton
+        """Return what launches a compiled kernel; Triton's functions and ``kernel[grid]`` ask for it each time."""
+        launcher: Callable[..., Any] = original.fget(kernel)
+        if self._running is not None and getattr(kernel.src, "fn", None) is self._running:
+            return launcher
+        return functools.partial(self._handle_launched, kernel, launcher)
+
+    def _handle_launched(self, kernel: Any, launcher: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - untyped triton
+        grid, given = args[:3], args[BEFORE_ARGUMENTS:]
+        function = getattr(kernel.src, "fn", None)
+        if function is not None:
+            self._note(function)
+        self.recorder.compiled[kernel.hash] = kernel
+        launch = _Launching({"grid": grid})
+        config, variant = handle_texts(kernel)
+        with self._launched(handle_name(kernel), launch, given, config=config, variant=variant):
+            launch.arguments = self._texts.named(handle_arguments(kernel, given))
+            launch.binary_hash = kernel.hash
+            launch.grid = tuple(int(size) for size in grid)
+            return launcher(*args)
+
+    def _note(self, function: Any) -> None:  # noqa: ANN401 - untyped triton
+        if not any(function is launched for launched in self.recorder.kernels):
+            self.recorder.kernels.append(function)
+
+    def _note_failure(self, name: str, config: str | None, variant: str, error: Exception) -> None:
+        self.recorder.failures.append(
+            LaunchFailure(kernel=name, config=config, variant=variant, tuning=self.tuning, error=error)
+        )
+
+    @contextlib.contextmanager
+    def _inside(self, function: Any) -> Iterator[None]:  # noqa: ANN401 - untyped triton
+        before, self._running = self._running, function
+        try:
+            yield
+        finally:
+            self._running = before
 
     def _interpreted_run(
         self,
@@ -88,33 +165,31 @@ class Capture:
                 why='TRITON_INTERPRET was set when it was decorated, and the GPU is pretended with tensors="meta"',
                 todo='unset TRITON_INTERPRET to compile kernels, or pretend with tensors="cpu" to run them',
             )
-        with self._launched(function, args, kwargs, config=None, variant="") as launch:
+        launch = _Launching(kwargs)
+        with self._launched(_name(function), launch, (*args, *kwargs.values()), config=None, variant=""):
             return original(function, *args, **launch.kwargs)
 
     @contextlib.contextmanager
     def _launched(
         self,
-        function: Any,  # noqa: ANN401 - untyped triton
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        name: str,
+        launching: _Launching,
+        given: Iterable[object],
         *,
         config: str | None,
         variant: str,
-    ) -> Iterator[_Launching]:
-        """Record the launch that the block makes with `kwargs`, or its failure."""
-        launching = _Launching(kwargs)
+    ) -> Iterator[None]:
+        """Record the launch that the block makes, or its failure."""
         try:
-            _refuse_host_tensors((*args, *kwargs.values()))
-            yield launching
+            _refuse_host_tensors(given)
+            yield
         except Exception as error:
-            self.recorder.failures.append(
-                LaunchFailure(kernel=_name(function), config=config, variant=variant, tuning=self.tuning, error=error)
-            )
+            self._note_failure(name, config, variant, error)
             raise
         if launching.grid is not None:
             self.recorder.launches.append(
                 Launch(
-                    kernel=_name(function),
+                    kernel=name,
                     grid=launching.grid,
                     config=config,
                     variant=variant,

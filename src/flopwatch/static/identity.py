@@ -26,7 +26,6 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from flopwatch.static.bytecode import code_facts, nested_code
-from flopwatch.static.facts import kernel_fingerprint
 from flopwatch.static.recorder import UNKNOWN
 from flopwatch.static.tree import loaded_effects
 
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
     from flopwatch.static.recorder import LaunchFailure, Recorder
     from flopwatch.static.watch import Executed, Watch
     from flopwatch.suite import Suite
-
-# Of a binary's metadata: the key of Triton's cache, which is of texts and lines, and a path of this machine.
-_NOT_OF_THE_KERNEL = frozenset({"hash", "extern_libs"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +98,7 @@ def case_identity(recorder: Recorder, watch: Watch, suite: Suite, case: Case) ->
     """
     from flopwatch.static.reached import UnknownValueError  # noqa: PLC0415 - torch loads only where it is needed
 
-    cause = _unknown_launch(recorder)
+    cause = _unknown_launch(recorder) or _reads_clock(watch)
     if cause:
         return CaseIdentity(cause=cause)
     try:
@@ -141,7 +137,19 @@ def _unknown_launch(recorder: Recorder) -> str:
         unknown = [argument for argument in launch.arguments if UNKNOWN in argument.partition("=")[2]]
         if unknown:
             return f"{launch.kernel} is launched with {unknown[0]}, whose contents are not to be had"
+    launched = {launch.binary_hash for launch in recorder.launches}
+    for key, kernel in recorder.compiled.items():
+        if key not in launched:
+            return f"{kernel.name} is compiled, and whether anything launches it cannot be seen"
     return ""
+
+
+def _reads_clock(watch: Watch) -> str:
+    """Return that the call decides by times, which a pretended GPU does not have; empty where it does not."""
+    from flopwatch.static.torch_cuda import PretendedEvent  # noqa: PLC0415 - heavy
+
+    read = PretendedEvent.elapsed_time.__code__
+    return "host code reads how long the GPU took" if watch.called(read) else ""
 
 
 def _does_not_fit(failure: LaunchFailure) -> bool:
@@ -151,10 +159,9 @@ def _does_not_fit(failure: LaunchFailure) -> bool:
 
 
 def _binaries(recorder: Recorder) -> list[object]:
-    texts = {}
-    for key, kernel in recorder.compiled.items():
-        beside = {name: value for name, value in kernel.metadata._asdict().items() if name not in _NOT_OF_THE_KERNEL}
-        texts[key] = (kernel_fingerprint(kernel), repr(sorted(beside.items())))
+    from flopwatch.static.handles import binary_text  # noqa: PLC0415 - heavy
+
+    texts = {key: binary_text(kernel) for key, kernel in recorder.compiled.items()}
     return [texts[launch.binary_hash] for launch in recorder.launches]
 
 

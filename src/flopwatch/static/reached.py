@@ -26,10 +26,12 @@ from types import (
 from typing import TYPE_CHECKING, Any
 
 import torch
+from triton.compiler.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITCallable, JITFunction
 
 from flopwatch.static.bytecode import CodeFacts, code_facts
+from flopwatch.static.handles import binary_text
 from flopwatch.static.tree import package_roots
 from flopwatch.static.watch import closure_contents, function_key, is_under
 
@@ -141,6 +143,8 @@ class Reached:
                 self._tensor(value)
             case JITCallable():
                 self._kernel(value)
+            case CompiledKernel():
+                self._write("compiled", value.name, *binary_text(value))
             case Autotuner():
                 state = {name: item for name, item in vars(value).items() if name not in _TUNER_MEMORY}
                 self._all("autotuner", state)

@@ -11,9 +11,12 @@ import torch
 from flopwatch.static.tensors import CUDA
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flopwatch.static.devices import Device
 
 _CUDA_VERSION = "12.8"
+_ELAPSED_MS = 1000.0
 _DEFAULT_SHARED_BYTES_PER_BLOCK = 48 * 1024
 
 
@@ -48,22 +51,91 @@ class PretendedGenerator(torch.Generator, metaclass=_AnyGenerator):
 def patch_torch(device: Device, restore: contextlib.ExitStack) -> None:
     """Let `torch.cuda`, `torch.version.cuda` and `torch.Generator` answer for `device` until `restore` closes."""
     for name, value in _answers(device).items():
-        _replace(torch.cuda, name, value, restore)
+        _replace(torch.cuda, name, value if isinstance(value, type) else _own_function(name, value), restore)
     _replace(torch.version, "cuda", torch.version.cuda or _CUDA_VERSION, restore)
     _replace(torch.version, "hip", None, restore)
     _replace(torch, "Generator", PretendedGenerator, restore)
 
 
-def _answers(device: Device) -> dict[str, object]:
+class PretendedStream:
+    """A stream on which nothing runs."""
+
+    cuda_stream = 0
+    device = CUDA
+
+    def __init__(self, *_arguments: object, **_options: object) -> None:
+        """Make one of any device and priority."""
+
+    def synchronize(self) -> None:
+        """Nothing is to be waited for."""
+
+    def wait_stream(self, _stream: object) -> None:
+        """Likewise."""
+
+    def wait_event(self, _event: object) -> None:
+        """Likewise."""
+
+    def query(self) -> bool:
+        """Say that all is done."""
+        return True
+
+    def record_event(self, event: PretendedEvent | None = None) -> PretendedEvent:
+        """Return the event, or a new one."""
+        return PretendedEvent() if event is None else event
+
+
+class PretendedEvent:
+    """An event that has always happened, long after the one before."""
+
+    device = CUDA
+
+    def __init__(self, *_arguments: object, **_options: object) -> None:
+        """Make one of any kind."""
+
+    def record(self, _stream: object = None) -> None:
+        """Nothing is to be noted."""
+
+    def wait(self, _stream: object = None) -> None:
+        """Nothing is to be waited for."""
+
+    def synchronize(self) -> None:
+        """Likewise."""
+
+    def query(self) -> bool:
+        """Say that it has happened."""
+        return True
+
+    def elapsed_time(self, _end: object) -> float:
+        """Return milliseconds, so many that a timer which repeats until it has seen enough stops after one call."""
+        return _ELAPSED_MS
+
+
+class PretendedGraph:
+    """A CUDA graph: what is captured is launched, once, where it is captured."""
+
+    def __init__(self, *_arguments: object, **_options: object) -> None:
+        """Make one of any kind."""
+
+    def capture_begin(self, *_arguments: object, **_options: object) -> None:
+        """Launches are recorded in any case."""
+
+    def capture_end(self) -> None:
+        """Likewise."""
+
+    def replay(self) -> None:
+        """Nothing would run."""
+
+    def reset(self) -> None:
+        """Nothing is held."""
+
+    def pool(self) -> tuple[int, int]:
+        """Return the name of a pool, of which there is one."""
+        return (0, 0)
+
+
+def _answers(device: Device) -> dict[str, Callable[..., object]]:
     properties = device_properties(device)
-    stream = SimpleNamespace(
-        cuda_stream=0,
-        device=CUDA,
-        synchronize=_nothing,
-        wait_stream=_nothing,
-        wait_event=_nothing,
-        query=lambda: True,
-    )
+    stream = PretendedStream()
     host = torch.default_generator
     return {
         "is_available": lambda: True,
@@ -85,6 +157,14 @@ def _answers(device: Device) -> dict[str, object]:
         "current_stream": lambda _device=None: stream,
         "default_stream": lambda _device=None: stream,
         "stream": lambda _stream=None: contextlib.nullcontext(),
+        "Stream": PretendedStream,
+        "ExternalStream": PretendedStream,
+        "Event": PretendedEvent,
+        "CUDAGraph": PretendedGraph,
+        "graph": lambda *_arguments, **_options: contextlib.nullcontext(),
+        "graph_pool_handle": lambda: (0, 0),
+        "is_current_stream_capturing": lambda: False,
+        "mem_get_info": lambda _device=None: (device.memory_bytes, device.memory_bytes),
         # One generator serves both host and GPU; seeding either makes what follows deterministic.
         "manual_seed": host.manual_seed,
         "manual_seed_all": host.manual_seed,
@@ -123,6 +203,16 @@ def device_properties(device: Device) -> SimpleNamespace:
 def _replace(owner: Any, name: str, value: object, restore: contextlib.ExitStack) -> None:  # noqa: ANN401 - a module
     restore.callback(setattr, owner, name, getattr(owner, name))
     setattr(owner, name, value)
+
+
+def _own_function(name: str, answer: Callable[..., object]) -> Callable[..., object]:
+    """Return a function that is under no other name: TorchDynamo wants one rule for each function, by name."""
+
+    def function(*arguments: object, **options: object) -> object:
+        return answer(*arguments, **options)
+
+    function.__name__ = function.__qualname__ = name
+    return function
 
 
 def _nothing(*_arguments: object, **_options: object) -> None:

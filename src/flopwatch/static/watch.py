@@ -107,6 +107,10 @@ class Watch:
         # Kept alive by the value, so that no other code can come to the same id.
         self._foreign: dict[int, CodeType] = {}
 
+    def called(self, code: CodeType) -> bool:
+        """Tell whether code that is not of the packages ran."""
+        return id(code) in self._foreign
+
     def profile(self, frame: FrameType, event: str, _argument: object) -> None:
         """Take note of a call; for `sys.setprofile`."""
         if event != "call" or id(frame.f_code) in self._foreign:
