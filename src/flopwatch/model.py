@@ -75,8 +75,10 @@ class KernelFacts:
 
     Byte counts are per thread for spills and stack, per block for shared memory. `occupancy` is the share of warp
     slots of a multiprocessor that can be resident (0 to 1), `occupancy_limit` what bounds it. `code_fingerprint` hashes
-    the code sections that reach the device, free of file names and line numbers. A configuration that does not compile
-    or fit has `failure` and no numbers.
+    the code sections that reach the device, free of file names and line numbers. `instructions` counts those of the
+    machine by class, and "all" of them; `loop_instructions` those of them inside loops, empty where there is none or
+    its bounds are not known; `code_bytes` is what they take, without padding. Where they could not be counted,
+    `uncounted` says why. A configuration that does not compile or fit has `failure` and no numbers.
     """
 
     kernel: str
@@ -94,6 +96,10 @@ class KernelFacts:
     occupancy: float | None = None
     occupancy_limit: str = ""
     code_fingerprint: str = ""
+    code_bytes: int | None = None
+    instructions: dict[str, int] = field(default_factory=dict)
+    loop_instructions: dict[str, int] = field(default_factory=dict)
+    uncounted: str = ""
     failure: Failure | None = None
 
     @property

@@ -62,3 +62,29 @@ def test_a_rewrite_is_cut_short(gates: Gates) -> None:
     (cause,) = likely_causes(replace(gates.slower, facts=(rewritten, *others)), verdict)
     assert cause.endswith("; and 1 more")
     assert cause.count(";") == MAX_CHANGES
+
+
+def test_what_tells_most_goes_first(gates: Gates) -> None:
+    verdict = gates.slower.verdicts[1]
+    counted = {"HGMMA.64x128x16.F32": 4, "LDGSTS.128": 24, "all": 500}
+    base = tuple(replace(fact, instructions=counted) for fact in gates.slower.base_facts)
+    facts = tuple(replace(fact, instructions={"FFMA": 4096, "all": 5000}, occupancy=0.1) for fact in gates.slower.facts)
+    (cause,) = likely_causes(replace(gates.slower, base_facts=base, facts=facts), verdict)
+    assert cause.split("; ")[:5] == [
+        "matmul_kernel: num_stages=3 -> num_stages=1",
+        "lost its tensor cores: 4 HGMMA -> none, 4096 FFMA",
+        "lost its pipelining: 24 LDGSTS -> none",
+        "spills 0 B -> 192 B",
+        "occupancy 12.5% -> 10.0%",
+    ]
+
+
+def test_instructions_of_any_name_and_number_are_read(gates: Gates) -> None:
+    """A result that somebody else wrote may have any."""
+    verdict = gates.slower.verdicts[1]
+    names = ("LDG", "LDG.", "LDG.0", "LDG.x", "STG." + "9" * 70, "MMA", "XMMA.1", "UTCMMA", "LDGSTS.128", "BAR", "all")
+    some = {name: index for index, name in enumerate(names)}
+    for old, new in ((some, {"all": 0}), ({"FFMA": 1}, some), (some, dict.fromkeys(names, 10**18))):
+        base = tuple(replace(fact, instructions=old, loop_instructions=new) for fact in gates.slower.base_facts)
+        facts = tuple(replace(fact, instructions=new, loop_instructions=old) for fact in gates.slower.facts)
+        assert likely_causes(replace(gates.slower, base_facts=base, facts=facts), verdict)

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
 
 from flopwatch.model import Failure, KernelFacts, from_json, to_json
 from flopwatch.static.comparison import FactChange, Severity, compare_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 Facts = dict[str, tuple[KernelFacts, ...]]
 
@@ -161,3 +167,73 @@ def test_a_comment_is_no_change(edits: Facts) -> None:
 
 def test_a_changed_immediate_is_a_change(edits: Facts) -> None:
     assert compare_facts(edits["base"], edits["literal"]) != ()
+
+
+DOT = """tl.dot(tl.load(a, mask=k[None, :] < K - start, other=0.0),
+                       tl.load(b, mask=k[:, None] < K - start, other=0.0), total)"""
+FLOAT32 = DOT.replace("other=0.0)", "other=0.0).to(tl.float32)")
+TILE = "BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, GROUP_M=8, num_warps=4, num_stages=3"
+BIG = "BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, GROUP_M=8, num_warps=8, num_stages=3"
+#: Edits of the matmul in tiles of 128 x 128: what is replaced, and by what.
+PLANTED = {
+    "base": ("", ""),
+    "stages": ("num_stages=3", "num_stages=1"),
+    "ieee": (DOT, FLOAT32.replace(", total)", ', total, input_precision="ieee")')),
+    "float32": (DOT, FLOAT32),
+    "strides": ("@triton.jit", "@triton.jit(do_not_specialize=['stride_am', 'stride_ak', 'stride_bk', 'stride_bn'])"),
+    "uncoalesced": ("b, c = torch.empty_like(a),", "b, c = torch.cat([a, a], dim=1)[:, ::2],"),
+    "block": ("BLOCK_K=64, GROUP_M", "BLOCK_K=16, GROUP_M"),
+    "warps": ("num_warps=8", "num_warps=4"),
+    "renamed": ("total", "summed"),
+    "in place": (f"total = {DOT}", f"total += {DOT.replace(', total)', ')')}"),
+}
+
+
+@pytest.fixture(scope="module")
+def planted(compile_sources: Callable[[Mapping[str, str]], Facts], matmul_source: str) -> Facts:
+    sources = {}
+    for name, (old, new) in PLANTED.items():
+        source = matmul_source.replace(TILE, BIG)
+        assert old in source
+        sources[name.replace(" ", "_")] = source.replace(old, new) if old else source
+    return compile_sources(sources)
+
+
+def warnings(planted: Facts, name: str) -> list[str]:
+    changes = compare_facts(planted["base"], planted[name])
+    return [change.brief for change in changes if change.severity is Severity.WARN]
+
+
+def test_one_stage_instead_of_three_is_lost_pipelining(planted: Facts) -> None:
+    assert warnings(planted, "stages") == ["lost its pipelining: 24 LDGSTS -> none"]
+
+
+def test_a_dot_of_full_precision_has_lost_its_tensor_cores(planted: Facts) -> None:
+    assert warnings(planted, "ieee")[0] == "lost its tensor cores: 4 HGMMA -> none, 4096 FFMA"
+
+
+def test_a_dot_of_float32_has_slower_tensor_cores(planted: Facts) -> None:
+    (first, *_) = warnings(planted, "float32")
+    assert first == "slower tensor cores: 4 HGMMA.64x128x16.F32 -> 8 HGMMA.64x128x8.F32.TF32"
+
+
+def test_strides_that_are_not_specialised_are_narrower_loads_that_are_not_pipelined(planted: Facts) -> None:
+    assert warnings(planted, "strides")[:2] == [
+        "lost its pipelining: 24 LDGSTS -> none",
+        "narrower loads: 8 of 128 bits -> 64 of 16 bits",
+    ]
+
+
+def test_an_operand_that_is_not_contiguous_is_narrower_loads(planted: Facts) -> None:
+    (first, *_) = warnings(planted, "uncoalesced")
+    assert first == "narrower loads: 8 of 128 bits -> 4 of 128 bits, 32 of 16 bits"
+
+
+def test_another_tile_or_number_of_warps_loses_nothing(planted: Facts) -> None:
+    assert warnings(planted, "block") == []
+    assert [text for text in warnings(planted, "warps") if not text.startswith(("occupancy", "spills"))] == []
+
+
+@pytest.mark.parametrize("name", ["renamed", "in_place"])
+def test_a_refactoring_is_no_change(planted: Facts, name: str) -> None:
+    assert compare_facts(planted["base"], planted[name]) == ()

@@ -1,9 +1,19 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
+
+import pytest
+from tests.static.test_sass import BARRIER, EXECUTABLE, EXIT, elf
+
+from flopwatch.static.devices import find_device
+from flopwatch.static.facts import kernel_facts
+from flopwatch.static.ptxas import METADATA_KEY
+from flopwatch.static.recorder import Launch, Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from flopwatch.model import KernelFacts
 
@@ -77,3 +87,43 @@ def test_a_configuration_that_does_not_fit_is_a_failure_and_the_next_is_chosen(e
     assert "BLOCK_M=64" in small.config
     assert small.failure is None
     assert small.chosen
+
+
+def test_instructions_are_counted(edits: Facts) -> None:
+    (facts,) = edits["base"]
+    assert facts.uncounted == ""
+    assert facts.instructions["HGMMA.64x64x16.F32"] == 4  # a tile of 64 along K in steps of 16
+    assert facts.instructions["LDGSTS.128"] == 3 * 8  # stages x 2 tiles of 8 KiB in pieces of 16 B by 128 threads
+    assert facts.loop_instructions["LDGSTS.128"] == 8
+    assert facts.loop_instructions["all"] < facts.instructions["all"]
+    assert facts.code_bytes == 16 * facts.instructions["all"]
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
+    """What a launch of a kernel of three instructions leaves behind, with an empty cache."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    ptxas = {"registers": 8, "spill_store_bytes": 0, "spill_load_bytes": 0, "stack_bytes": 0}
+    metadata = SimpleNamespace(shared=0, num_warps=4, num_stages=1, **{METADATA_KEY: ptxas})
+    launch = Launch(kernel="kernel", grid=(1,), config="", variant="", tuning=False, binary_hash="1")
+    binary = elf((EXECUTABLE, BARRIER * 2 + EXIT))
+    compiled = {"1": SimpleNamespace(metadata=metadata, asm={"cubin": binary})}
+    return Recorder(device=find_device("h200"), launches=[launch], compiled=compiled)
+
+
+def test_counts_are_kept_beside_tritons_cache(recorded: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    (counted,) = kernel_facts(recorded)
+    assert counted.instructions == {"BAR": 2, "all": 3}
+    monkeypatch.setenv("TRITON_NVDISASM_PATH", "/nowhere")
+    assert kernel_facts(recorded) == (counted,)
+
+
+def test_without_a_disassembler_the_other_facts_are_there_and_the_reason(
+    recorded: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_NVDISASM_PATH", "/nowhere")
+    (facts,) = kernel_facts(recorded)
+    assert facts.registers == 8
+    assert facts.instructions == {}
+    assert facts.code_bytes is None
+    assert facts.uncounted.startswith("Triton has no nvdisasm")

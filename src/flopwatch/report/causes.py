@@ -22,6 +22,23 @@ _SEVERITIES = list(Severity)
 #: What a person changed goes before what came of it, and tells the settings that are facts too.
 _BY_HAND = frozenset({"configuration", "arguments"})
 _SETTINGS = frozenset({"warps", "stages"})
+#: What warns of the same, the most telling first; what is not in it comes behind.
+_TELLING = (
+    "tensor cores",
+    "tensor core format",
+    "pipelining",
+    "tma loads",
+    "spills",
+    "local memory",
+    "loads",
+    "stores",
+    "double precision",
+    "loop",
+    "tma stores",
+    "barriers",
+    "occupancy",
+    "code size",
+)
 #: A change of code that shows in no number.
 CODE = "code"
 
@@ -100,14 +117,19 @@ def _worst_first(changes: Sequence[FactChange]) -> list[str]:
         return ["other code, of equal registers, spills and shared memory"]
     if any(change.fact in _BY_HAND for change in told):
         told = [change for change in told if change.fact not in _SETTINGS]
-    ranked = sorted(told, key=lambda change: (change.fact not in _BY_HAND, _SEVERITIES.index(change.severity)))
+    ranked = sorted(told, key=_rank)
     return list(dict.fromkeys(_brief(change) for change in ranked))
+
+
+def _rank(change: FactChange) -> tuple[bool, int, int]:
+    telling = _TELLING.index(change.fact) if change.fact in _TELLING else len(_TELLING)
+    return change.fact not in _BY_HAND, _SEVERITIES.index(change.severity), telling
 
 
 def _brief(change: FactChange) -> str:
     if change.fact == "configuration":
         return change.text.partition(": ")[2].removeprefix("configuration changed: ")
-    return f"{change.fact} {change.base} -> {change.head}"
+    return change.brief
 
 
 def _codes(facts: Sequence[KernelFacts]) -> set[str]:

@@ -99,6 +99,8 @@ _NAMES: dict[tuple[type, str], str] = {
 _KEYS: dict[tuple[type, str], str] = {
     (GateResult, "versions"): "[a-z_]{1,40}",
     (Machine, "versions"): "[a-z_]{1,40}",
+    (KernelFacts, "instructions"): _WORD,
+    (KernelFacts, "loop_instructions"): _WORD,
     (PairLog, "log_ratios"): _CASE,
     (PairLog, "launch_log_ratios"): _CASE,
     (PairLog, "faults"): _CASE,
@@ -134,10 +136,13 @@ _RANGES: dict[str, tuple[float, float]] = {
     "occupancy": _SHARE,
     "head_slot": (0, 1),
     "pairs": (0, 100_000),
+    "planned_pairs": (1, 640),
 }
 _LENGTHS = {"traceback": MAX_MESSAGE, "message": MAX_MESSAGE, "cause": MAX_MESSAGE}
 #: Of lists: whatever holds each case against each pair stays below two million steps.
 _COUNTS = {"facts": MAX_FACTS, "base_facts": MAX_FACTS, "values": _VALUES, "verdicts": 2000, "pairs": 1000}
+#: Of objects likewise: the classes of instructions that a kernel has, which are below 60.
+_MAX_KEYS = {"instructions": 100, "loop_instructions": 100}
 
 
 class _Refused(Exception):  # noqa: N818 - it never leaves this module
@@ -304,8 +309,8 @@ def _entries(value: object, hint: Any, owner: type, name: str, path: str) -> tup
 def _mapping(value: object, hint: Any, owner: type, name: str, path: str) -> dict[str, object]:  # noqa: ANN401 - likewise
     if not isinstance(value, dict):
         raise _Refused(path, "no object")
-    if len(value) > MAX_ENTRIES:
-        raise _Refused(path, f"more than {MAX_ENTRIES} keys")
+    if len(value) > _MAX_KEYS.get(name, MAX_ENTRIES):
+        raise _Refused(path, f"more than {_MAX_KEYS.get(name, MAX_ENTRIES)} keys")
     keys = _KEYS.get((owner, name))
     for key in value:
         _check_text(key, keys, MAX_CHARACTERS, f"{path}, a key")

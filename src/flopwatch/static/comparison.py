@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flopwatch.model import KernelFacts
+from flopwatch.static.instructions import WORSE, instruction_findings
 from flopwatch.units import format_bytes
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class FactChange:
         device: the key of the device it was compiled for.
         variant: the types of its arguments.
         config: the configuration at head, or at base where head has it no more.
-        fact: what changed: "registers", "spills", "configuration" and so on.
+        fact: what changed: "registers", "spills", "tensor cores", "configuration" and so on.
         base: its value there, with its unit; empty where there was none.
         head: likewise.
         severity: how much it matters.
@@ -62,7 +63,29 @@ class FactChange:
             return f"{where}: configuration changed: {_moved_items(self.base, self.head)}"
         if self.fact == _ARGUMENTS:
             return f"{where}: arguments {self.base} -> {self.head}"
-        return f"{where} [{self.config}]: {self.fact} {self.base} -> {self.head}"
+        return f"{where} [{self.config}]: {self.brief}"
+
+    @property
+    def brief(self) -> str:
+        """What changed, without where.
+
+        >>> change = FactChange(
+        ...     kernel="k",
+        ...     device="h200",
+        ...     variant="",
+        ...     config="",
+        ...     fact="tensor cores",
+        ...     base="4 HGMMA",
+        ...     head="none, 4096 FFMA",
+        ...     severity=Severity.WARN,
+        ... )
+        >>> change.brief
+        'lost its tensor cores: 4 HGMMA -> none, 4096 FFMA'
+        """
+        moved = f"{self.base} -> {self.head}"
+        if self.severity is Severity.WARN and self.fact in WORSE:
+            return f"{WORSE[self.fact]}: {moved}"
+        return f"{self.fact} {moved}"
 
 
 def compare_facts(base: Sequence[KernelFacts], head: Sequence[KernelFacts]) -> tuple[FactChange, ...]:
@@ -156,13 +179,17 @@ def _compare(base: KernelFacts, head: KernelFacts) -> Iterator[FactChange]:
         return
     if base.code_fingerprint and base.code_fingerprint == head.code_fingerprint:
         return
+    findings = list(instruction_findings(base, head))
+    for finding in findings:
+        severity = Severity.WARN if finding.worse else Severity.NOTE
+        yield _change(head, finding.name, finding.base, finding.head, severity)
     changed = [fact for fact in _NUMBERS if fact.read(base) != fact.read(head)]
     for fact in changed:
         before, after = fact.read(base), fact.read(head)
         worse = before is not None and after is not None and (after - before) * fact.worse > 0
         severity = Severity.WARN if worse else Severity.NOTE
         yield _change(head, fact.name, fact.text(before), fact.text(after), severity)
-    if not changed:
+    if not changed and not findings:
         yield _change(head, "code", base.code_fingerprint, head.code_fingerprint, Severity.NOTE)
 
 

@@ -193,7 +193,7 @@ def test_the_largest_result_is_read_and_shown_in_bounded_time(honest: GateResult
     for side, stages in (("facts", 1), ("base_facts", 2)):
         table[side] = [
             fact | {"config": f"BLOCK_M={number},num_stages={stages}", "variant": f"*fp16:{number // 250}"}
-            for number in range(1500)
+            for number in range(1250)
         ]
     data = json.dumps(table).encode()
     assert 3 << 20 < len(data) <= 4 << 20
