@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from flopwatch.bisect import Outcome
-from flopwatch.bisect.times import LATER_LOOKS, STEP_PAIRS, _looks, effect_of, side_of
+from flopwatch.bisect.times import STEP_PAIRS, _looks, effect_of, side_of
 from flopwatch.stats import Design
+from flopwatch.stats.design import LATER_LOOKS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "history.md").read_text(encoding="utf-8")
 RUNS = 200
@@ -45,11 +46,11 @@ def test_a_commit_at_the_threshold_is_called_bad_in_one_of_200_steps_at_most() -
 
 def test_the_looks_spend_what_the_design_allows() -> None:
     looks = list(_looks(Design(), None))
-    assert [number for number, _ in looks] == [8, 12, 12, 12]
+    assert [number for number, _ in looks] == [8, 9, 9, 9, 9]
     assert sum(number for number, _ in looks) == STEP_PAIRS
     assert sum(level for _, level in looks) == pytest.approx(Design().miss_rate)
     assert len(looks) == 1 + LATER_LOOKS
-    assert [number for number, _ in _looks(Design(), 80)] == [8, 24, 24, 24]
+    assert [number for number, _ in _looks(Design(), 80)] == [8, 18, 18, 18, 18]
     assert [number for number, _ in _looks(Design(), 8)] == [8]
 
 

@@ -35,7 +35,7 @@ def test_a_pair_that_says_otherwise_is_found_out(tmp_path: Path, capsys: pytest.
     forged.write_text(text.replace(ratio[1], "0.0", 1), encoding="utf-8")
 
     assert main(["report", str(forged), "--recompute"]) is not ExitCode.REGRESSED
-    assert "VectorAdd[1048576,float16,flopwatch]" in "".join(capsys.readouterr())
+    assert "".join(capsys.readouterr()).startswith("Refused: the result cannot be believed")
 
 
 @pytest.mark.parametrize(

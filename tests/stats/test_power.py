@@ -99,7 +99,7 @@ def test_the_detectable_slowdown_grows_with_the_deviation_and_beyond_the_grid() 
 
 def test_a_design_that_cannot_reach_the_power_says_so() -> None:
     # With a margin the clean neighbours mirror a slowed series, so that of 5 pairs the least p-value is 2 / 32.
-    design = Design(pairs=5, first_look=5, alpha=0.04, first_alpha=0, confirm_pairs=8)
+    design = Design(pairs=5, first_look=5, alpha=0.04, first_alpha=0, confirm_pairs=9)
 
     assert detectable(design, series=SERIES, margins=np.array([0.005]), deviations=np.array([0.001]))[0] == math.inf
 

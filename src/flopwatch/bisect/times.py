@@ -35,6 +35,7 @@ from flopwatch.measure.nvml import Watch
 from flopwatch.measure.protocol import Hello
 from flopwatch.model import Case, Mark
 from flopwatch.stats import Design, decide, pairs_to_settle, single_p
+from flopwatch.stats.design import LATER_LOOKS
 from flopwatch.verdict import margin_of
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 
 #: Pairs of a step, at most. With as many, changes of 0.2 % are told from none at an error of a pair of 0.1 %, in 75 s.
 STEP_PAIRS = 44
-#: Looks at a step after the first one; `Design.later_same_alpha` is the level of each of so many.
-LATER_LOOKS = 3
 #: What the pairs are for.
 DIFFER, STEP, CHANGE = "differ", "step", "change"
 

@@ -120,6 +120,7 @@ class GateResult:
     machine: Machine | None = None
     suite: SeriesResult | None = None
     pairs: tuple[PairLog, ...] = ()
+    planned_pairs: int | None = None
     waivers: tuple[WaiverUse, ...] = ()
     unfit: str = ""
     interrupted: bool = False

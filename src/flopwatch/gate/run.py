@@ -113,6 +113,7 @@ def run_gate(
         uncovered=found.base.uncovered + found.head.uncovered,
         suite=times.suite,
         pairs=times.pairs,
+        planned_pairs=times.planned_pairs,
         waivers=_waived(config, times.verdicts, found.hello, today),
         unfit=times.unfit,
         interrupted=times.interrupted,

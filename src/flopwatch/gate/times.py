@@ -51,6 +51,7 @@ class Times:
         verdicts: with time and launch cost added.
         suite: the median case.
         pairs: all that were measured.
+        planned_pairs: of all cases, if any leans; None where nothing was measured.
         unfit: why none of it can be trusted.
         interrupted: the run was stopped.
         notes: what else is worth knowing.
@@ -59,6 +60,7 @@ class Times:
     verdicts: tuple[CaseVerdict, ...]
     suite: SeriesResult | None = None
     pairs: tuple[PairLog, ...] = ()
+    planned_pairs: int | None = None
     unfit: str = ""
     interrupted: bool = False
     notes: tuple[str, ...] = ()
@@ -107,6 +109,7 @@ def measure_times(
         verdicts=tuple(found.get(verdict.case, verdict) for verdict in verdicts),
         suite=suite,
         pairs=tuple(pairs.logs),
+        planned_pairs=design.pairs,
         unfit=unfit,
         interrupted=interrupted,
         notes=_notes(pairs, sentinels),
@@ -185,7 +188,6 @@ def _decide_launch(cases: Sequence[Case], margin: float, pairs: Pairs) -> dict[C
     measured = [case for case in cases if any(case.id in ratios for ratios in screened)]
     if not measured:
         return {}
-    first = len(screened)
 
     def sample(rows: Sequence[int], number: int, stage: Stage) -> NDArray[np.float64]:
         chosen = [measured[row] for row in rows]
@@ -195,9 +197,15 @@ def _decide_launch(cases: Sequence[Case], margin: float, pairs: Pairs) -> dict[C
         pairs.observer.step(f"measuring the launches of {len(chosen)} cases in {number} pairs")
         return _table([log.launch_log_ratios for log in pairs.measure(chosen, number)], chosen)
 
-    design = Design(
-        pairs=first,
-        first_look=first,
+    decision = decide(launch_design(len(screened), margin), [margin] * len(measured), sample)
+    return dict(zip(measured, decision.series, strict=True))
+
+
+def launch_design(screened: int, margin: float) -> Design:
+    """Return how the cost of launches is decided, after so many pairs and with that margin, a log ratio."""
+    return Design(
+        pairs=screened,
+        first_look=screened,
         alpha=LAUNCH_ALPHA,
         first_alpha=0.0,
         confirm_alpha=LAUNCH_CONFIRM_ALPHA,
@@ -205,7 +213,6 @@ def _decide_launch(cases: Sequence[Case], margin: float, pairs: Pairs) -> dict[C
         same_within=2 * margin,
         prior=LAUNCH_PRIOR,
     )
-    return dict(zip(measured, decide(design, [margin] * len(measured), sample).series, strict=True))
 
 
 def _table(logs: Sequence[dict[str, float]], cases: Sequence[Case]) -> NDArray[np.float64]:

@@ -1,8 +1,4 @@
-"""The gate's decision once more, from the pairs that a result lists; needs numpy.
-
-How many pairs were planned is not in the file. It follows from how many there are: either the first look was the last,
-or the number is that of the plan (`stats.plan`).
-"""
+"""The gate's decision once more, from the pairs that a result lists; needs numpy."""
 
 from __future__ import annotations
 
@@ -12,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flopwatch.gate.times import LAUNCH_ALPHA, LAUNCH_CONFIRM_ALPHA, LAUNCH_PRIOR
-from flopwatch.stats import Design, Stage, decide
-from flopwatch.stats.design import CONFIRM_PAIRS, FIRST_LOOK, PAIRS
+from flopwatch.gate.times import launch_design
+from flopwatch.stats import Decision, Design, Stage, decide
 from flopwatch.verdict import margin_of
 
 if TYPE_CHECKING:
@@ -50,83 +45,75 @@ def differences(result: GateResult, config: Config) -> Iterator[str]:
     # A sentinel's margin is not in the file; it moves the others' p-values through its own statistic alone.
     margins += [statistics.mode(margins)] * len(sentinels) if margins else []
     names = [verdict.case.id for verdict in (*timed, *sentinels)]
-    logs = [log.log_ratios for log in result.pairs if log.stage != "confirm launch"]
-    found = _decided(result, names, margins, logs)
-    if found is None:
+    logs = [(log.stage == "screen", log.log_ratios) for log in result.pairs if log.stage != "confirm launch"]
+    try:
+        found = _replayed(_design(result), names, margins, logs)
+    except (_OtherPlanError, ValueError):
         yield "its pairs are not those of a gate"
         return
-    for verdict, series in zip(timed, found, strict=False):
+    for verdict, series in zip(timed, found.series, strict=False):
         yield from _compared(verdict.case.id, verdict.time, series)
+    if result.suite is not None or found.suite is not None:
+        yield from _compared("the suite", result.suite, found.suite)
     yield from _launches(result, names, margin_of(config.launch_margin_percent))
 
 
-def _decided(
-    result: GateResult, names: Sequence[str], margins: Sequence[float], logs: Sequence[dict[str, float]]
-) -> tuple[SeriesResult, ...] | None:
-    screened = sum(log.stage == "screen" for log in result.pairs)
-    same_within = margin_of(result.same_within_percent)
-    for pairs, first_look in ((screened + 1, screened), (screened, max(FIRST_LOOK, screened * FIRST_LOOK // PAIRS))):
-        try:
-            design = Design(
-                pairs=max(pairs, PAIRS) if screened == FIRST_LOOK and pairs > screened else pairs,
-                first_look=first_look,
-                confirm_pairs=max(CONFIRM_PAIRS, pairs),
-                same_within=same_within,
-            )
-            return _replayed(design, names, margins, logs)
-        except (_OtherPlanError, ValueError):
-            continue
-    return None
+def _design(result: GateResult) -> Design:
+    design = Design(same_within=margin_of(result.same_within_percent))
+    return design if result.planned_pairs is None else design.of_pairs(result.planned_pairs)
 
 
 def _replayed(
-    design: Design, names: Sequence[str], margins: Sequence[float], logs: Sequence[dict[str, float]]
-) -> tuple[SeriesResult, ...]:
-    """Decide by recorded pairs, in their order; all of them must be asked for, and no more."""
+    design: Design, names: Sequence[str], margins: Sequence[float], logs: Sequence[tuple[bool, dict[str, float]]]
+) -> Decision:
+    """Decide by recorded pairs, in their order; all of them must be asked for, each in its stage, and no more.
+
+    Args:
+        design: that of the run.
+        names: of the series.
+        margins: of each.
+        logs: whether a pair is of the first stage, and its log ratios.
+    """
     left = list(logs)
 
-    def sample(rows: Sequence[int], number: int, _stage: Stage) -> NDArray[np.float64]:
+    def sample(rows: Sequence[int], number: int, stage: Stage) -> NDArray[np.float64]:
         taken = left[:number]
         del left[:number]
-        if len(taken) < number:
+        if len(taken) < number or any(screened is not (stage is Stage.SCREEN) for screened, _ in taken):
             raise _OtherPlanError
-        return np.array([[log.get(names[row], math.nan) for log in taken] for row in rows])
+        return np.array([[log.get(names[row], math.nan) for _, log in taken] for row in rows])
 
-    series = decide(design, margins, sample).series
+    decision = decide(design, margins, sample)
     if left:
         raise _OtherPlanError
-    return series
+    return decision
 
 
 def _launches(result: GateResult, names: Sequence[str], margin: float) -> Iterator[str]:
-    screened = [log.launch_log_ratios for log in result.pairs if log.stage == "screen"]
-    fresh = [log.launch_log_ratios for log in result.pairs if log.stage == "confirm launch"]
+    logs = [
+        (log.stage == "screen", log.launch_log_ratios)
+        for log in result.pairs
+        if log.stage in ("screen", "confirm launch")
+    ]
+    screened = [log for is_screened, log in logs if is_screened]
     measured = [name for name in names if any(name in log for log in screened)]
     if not measured:
         return
     try:
-        design = Design(
-            pairs=len(screened),
-            first_look=len(screened),
-            alpha=LAUNCH_ALPHA,
-            first_alpha=0.0,
-            confirm_alpha=LAUNCH_CONFIRM_ALPHA,
-            settle_pairs=0,
-            same_within=2 * margin,
-            prior=LAUNCH_PRIOR,
-        )
-        series = _replayed(design, measured, [margin] * len(measured), [*screened, *fresh])
+        found = _replayed(launch_design(len(screened), margin), measured, [margin] * len(measured), logs)
     except (_OtherPlanError, ValueError):
         yield "its pairs of launches are not those of a gate"
         return
     said = {verdict.case.id: verdict.launch for verdict in result.verdicts if not verdict.identical}
-    for name, again in zip(measured, series, strict=True):
+    for name, again in zip(measured, found.series, strict=True):
         if name in said:
             yield from _compared(f"the launch of {name}", said[name], again)
 
 
-def _compared(name: str, said: SeriesResult | None, again: SeriesResult) -> Iterator[str]:
-    if said is None:
+def _compared(name: str, said: SeriesResult | None, again: SeriesResult | None) -> Iterator[str]:
+    if again is None:
+        yield f"{name}: judged, though there are too few cases"
+    elif said is None:
         yield f"{name}: not judged, though measured"
     elif said.mark is not again.mark:
         yield f"{name}: {said.mark.value}, but its pairs decide {again.mark.value}"

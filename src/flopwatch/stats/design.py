@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flopwatch.stats.prior import PRIOR, Prior
 
@@ -37,7 +37,8 @@ MISS_RATE = 0.005
 SAME_WITHIN = math.log1p(0.01)
 #: Share of it that the first look takes, the least that lets eight pairs decide; the others share the rest.
 FIRST_SHARE = 0.8
-LATER_LOOKS = 3
+#: They are: after all pairs, after each round of settling, and stage 2 of a series that was flagged.
+LATER_LOOKS = 4
 #: Further pairs of series that are neither flagged nor proved the same, in two rounds, and for so many series at most:
 #: a pair of processes takes 1.1 s, and 0.1 s a case.
 SETTLE_PAIRS = 24
@@ -92,8 +93,10 @@ class Design:
     def __post_init__(self) -> None:
         if not 1 <= self.first_look <= self.pairs:
             raise ValueError(f"the first look is after 1 to {self.pairs} pairs, got {self.first_look}")
-        if not 1 <= self.confirm_first <= self.confirm_pairs:
-            raise ValueError(f"confirm_first is 1 to {self.confirm_pairs} pairs, got {self.confirm_first}")
+        if not 1 <= self.confirm_first < self.confirm_pairs:
+            raise ValueError(f"confirm_first is 1 to {self.confirm_pairs - 1} pairs, got {self.confirm_first}")
+        if self.first_alpha > self.alpha:
+            raise ValueError(f"first_alpha is a share of alpha, {self.alpha}, got {self.first_alpha}")
         looks = [(self.pairs, self.last_alpha), (self.confirm_pairs, self.confirm_alpha)]
         if self.first_alpha:
             looks += [(self.first_look, self.first_alpha), (self.confirm_first, self.confirm_first_alpha)]
@@ -107,6 +110,19 @@ class Design:
                 )
         if self.settle_pairs < 0 or self.settle_pairs % SETTLE_ROUNDS:
             raise ValueError(f"settle_pairs come in {SETTLE_ROUNDS} equal rounds, got {self.settle_pairs}")
+
+    def of_pairs(self, pairs: int) -> Design:
+        """Return this design for another number of pairs.
+
+        The first look takes its share of them, and stage 2 no fewer: with 60 pairs, a first look after 8 and 19 to
+        confirm, stage 1 would find slowdowns that the one or the other loses.
+
+        >>> longer = Design().of_pairs(52)
+        >>> longer.first_look, longer.confirm_pairs
+        (32, 52)
+        """
+        first_look = max(self.first_look, pairs * self.first_look // self.pairs)
+        return replace(self, pairs=pairs, first_look=first_look, confirm_pairs=max(self.confirm_pairs, pairs))
 
     @property
     def false_alarm_rate(self) -> float:

@@ -68,9 +68,6 @@ def plan(
 ) -> Plan:
     """Plan as many pairs of all series as a budget has room for.
 
-    The first look takes its share of them, and stage 2 no fewer: with 60 pairs, a first look after 8 and 18 to confirm,
-    stage 1 would find slowdowns that the one or the other loses.
-
     Args:
         budget_s: for a run that flags nothing.
         seconds_per_pair: of all series.
@@ -93,12 +90,7 @@ def plan(
         raise ValueError(
             f"{budget_s:g} s are {max(pairs, 0)} pairs, and the first look needs {design.first_look}; take {needed_s} s"
         )
-    design = replace(
-        design,
-        pairs=pairs,
-        first_look=max(design.first_look, pairs * design.first_look // design.pairs),
-        confirm_pairs=max(design.confirm_pairs, pairs),
-    )
+    design = design.of_pairs(pairs)
     found = detectable(
         design, series=len(deviations), margins=np.asarray(margins), deviations=np.asarray(deviations, dtype=np.float64)
     )

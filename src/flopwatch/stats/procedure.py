@@ -103,17 +103,9 @@ class _Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Confirmed:
-    """Stage 2.
-
-    Attributes:
-        table: the fresh pairs, (series, pairs); NaN where a series was not measured.
-        pairs: of each series, and last of the suite's median, in columns from the first.
-        p: p-values, shaped as in stage 1; NaN where not flagged.
-        slower, faster: what is called so, likewise.
-    """
+    """Stage 2: fresh pairs, NaN where a series was not measured; p-values (likewise) and marks as in stage 1."""
 
     table: FloatArray
-    pairs: NDArray[np.intp]
     p: FloatArray
     slower: Flags
     faster: Flags
@@ -234,39 +226,37 @@ def _confirm(design: Design, margins: FloatArray, screen: _Screen, measure: Samp
     """Stage 2: test each flagged series again, in its direction, on fresh pairs of the flagged series alone.
 
     If the suite's median is flagged, fresh pairs of all series are measured, but only flagged ones are tested: a series
-    that passed stage 1 would face the level of stage 2 instead of that of both.
+    that passed stage 1 would face the level of stage 2 instead of that of both. While one is open, those that the first
+    look rejected are measured on: what runs beside a series may change its error, and must not depend on its coins.
     """
     flagged, count = screen.flagged, len(margins)
+    rows = np.arange(count) if flagged[count:].any() else np.flatnonzero(flagged[:count])
     looks = [(design.confirm_pairs, design.confirm_alpha, flagged)]
     if screen.plain.any():
         looks.insert(0, (design.confirm_first, design.confirm_first_alpha, screen.plain))
-    table, measured = np.empty((count, 0)), np.zeros(len(flagged), dtype=np.intp)
+    table = np.empty((count, 0))
     p, rejected = np.full(len(flagged), np.nan), np.zeros(len(flagged), dtype=np.bool_)
     for pairs, alpha, candidates in looks:
         pending = flagged & ~rejected
         if not pending.any():
             break
-        chosen = pending | pending[count:].any()
         fresh = np.full((count, pairs - table.shape[1]), np.nan)
-        fresh[chosen[:count]] = measure(np.flatnonzero(chosen[:count]).tolist(), fresh.shape[1], Stage.CONFIRM)
+        fresh[rows] = measure(rows.tolist(), fresh.shape[1], Stage.CONFIRM)
         table = np.hstack([table, fresh])
-        measured[chosen] = pairs
         for sign, direction in ((1, screen.slower), (-1, screen.faster)):
             tested = pending & candidates & direction
             p[tested] = p_slower(sign * table - margins[:, None], design.prior, tested)[tested]
         rejected |= pending & candidates & (p <= alpha)
-    return _Confirmed(
-        table=table, pairs=measured, p=p, slower=screen.slower & rejected, faster=screen.faster & rejected
-    )
+    return _Confirmed(table=table, p=p, slower=screen.slower & rejected, faster=screen.faster & rejected)
 
 
 def _others(design: Design, screen: _Screen, confirmed: _Confirmed) -> _Evidence:
     """Return the evidence on what was not flagged, with the pairs that it got where the whole suite was flagged."""
-    rows = np.flatnonzero(~screen.flagged[: len(screen.table)])
-    further = confirmed.pairs[rows].max(initial=0)
-    if not further:
+    count = len(screen.table)
+    rows = np.flatnonzero(~screen.flagged[:count])
+    if not screen.flagged[count:].any():
         return _Evidence(rows=rows, table=screen.table[rows], same=screen.same[rows])
-    table = np.hstack([screen.table, confirmed.table[:, :further]])[rows]
+    table = np.hstack([screen.table, confirmed.table])[rows]
     return _Evidence(rows=rows, table=table, same=_same(table, design.prior, design, design.later_same_alpha))
 
 
@@ -294,24 +284,24 @@ def _conclude(course: _Course) -> Decision:
     """Draw up the results, each series' by the last evidence that was gathered for it."""
     design, screen, confirmed = course.design, course.screen, course.confirmed
     count = len(screen.table)
-    flagged = np.flatnonzero(screen.flagged[:count])
-    evidence = list(course.unflagged)
-    for pairs in np.unique(confirmed.pairs[flagged]):
-        rows = flagged[confirmed.pairs[flagged] == pairs]
-        table = confirmed.table[rows, :pairs]
-        same = _same(table, design.prior, design, design.later_same_alpha)
-        evidence.append(_Evidence(rows=rows, table=table, same=same))
+
+    def fresh(rows: Rows, table: FloatArray, prior: Prior) -> dict[int, SeriesResult]:
+        same = _same(table, prior, design, design.later_same_alpha)
+        return _results(course, _Evidence(rows=rows, table=table, same=same), prior)
+
     results: dict[int, SeriesResult] = {}
-    for piece in evidence:
+    for piece in course.unflagged:
         results |= _results(course, piece, design.prior)
+    flagged = np.flatnonzero(screen.flagged[:count])
+    results |= fresh(flagged, confirmed.table[flagged], design.prior)
     suite = None
     if len(screen.p_slower) > count:
-        table, same = suite_row(screen.table), screen.same[count:]
-        prior = suite_prior(design.prior)
-        if confirmed.pairs[count]:
-            table = suite_row(confirmed.table[:, : confirmed.pairs[count]])
-            same = _same(table, prior, design, design.later_same_alpha)
-        suite = _results(course, _Evidence(rows=np.array([count]), table=table, same=same), prior)[count]
+        row, prior = np.array([count]), suite_prior(design.prior)
+        if screen.flagged[count]:
+            suite = fresh(row, suite_row(confirmed.table), prior)[count]
+        else:
+            piece = _Evidence(rows=row, table=suite_row(screen.table), same=screen.same[count:])
+            suite = _results(course, piece, prior)[count]
     return Decision(
         series=tuple(results[row] for row in range(count)),
         suite=suite,

@@ -69,15 +69,19 @@ class DrawnPairs:
         return ""
 
 
-def drawn(effects: Sequence[float], launch_effects: Sequence[float] = ()) -> GateResult:
+def drawn(
+    effects: Sequence[float], launch_effects: Sequence[float] = (), *, planned: int | None = None, seed: int = 7
+) -> GateResult:
     """Decide about drawn pairs by the gate's own functions."""
     cases = [Case(suite="Matmul", values=(f"{size}x64x64", "float16", "flopwatch")) for size in range(len(effects))]
     pairs: Any = DrawnPairs(
         effects=dict(zip((case.id for case in cases), effects, strict=True)),
         launch_effects=dict(zip((case.id for case in cases), launch_effects, strict=False)),
+        rng=np.random.default_rng(seed),
     )
     margins = [margin_of(0.5)] * len(cases)
-    decision = _decide_time(Design(), cases, margins, pairs)
+    design = Design() if planned is None else Design().of_pairs(planned)
+    decision = _decide_time(design, cases, margins, pairs)
     launches = _decide_launch(cases, margin_of(5.0), pairs)
     side = Side(
         bits=tuple(f"float16 (64, 48) {seed:016x}" for seed in range(3)),
@@ -132,6 +136,7 @@ def drawn(effects: Sequence[float], launch_effects: Sequence[float] = ()) -> Gat
         verdicts=(*verdicts, broken, same),
         suite=decision.suite,
         pairs=tuple(pairs.logs),
+        planned_pairs=planned,
         seconds=91.25,
         notes=("measured by hand",),
     )

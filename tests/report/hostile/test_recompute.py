@@ -30,6 +30,29 @@ def test_what_the_gate_decided_comes_out_again(
     assert list(differences(draw(*run), Config())) == []
 
 
+@pytest.mark.parametrize("planned", [8, 10, 20, 30])
+@pytest.mark.parametrize("effect", [0.0, 0.006, 0.0085, 0.03])
+def test_a_budget_is_no_reason_to_doubt(planned: int, effect: float, draw: Callable[..., GateResult]) -> None:
+    for seed in range(5):
+        result = draw((effect, 0.0, 0.004, 0.0, 0.0, 0.0), planned=planned, seed=seed)
+        assert list(differences(result, Config())) == []
+
+
+def test_a_suite_that_is_said_not_to_be_slower_is_found(draw: Callable[..., GateResult]) -> None:
+    slower = draw((0.02,) * 6)
+    assert slower.suite is not None
+    assert slower.suite.mark is Mark.SLOWER
+    lie = replace(slower.suite, mark=Mark.SAME)
+
+    assert list(differences(replace(slower, suite=lie), Config())) == ["the suite: same, but its pairs decide slower"]
+    assert list(differences(replace(slower, suite=None), Config())) == ["the suite: not judged, though measured"]
+
+
+def test_pairs_that_pass_for_those_of_another_stage_are_found(honest: GateResult) -> None:
+    swapped = [replace(log, stage="confirm" if log.stage == "screen" else "screen") for log in honest.pairs]
+    assert next(differences(replace(honest, pairs=tuple(swapped)), Config())) == "its pairs are not those of a gate"
+
+
 def test_a_mark_that_only_the_decision_can_refute_is_found(honest: GateResult) -> None:
     same = honest.verdicts[0]
     assert same.time is not None
