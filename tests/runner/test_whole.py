@@ -29,7 +29,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Config:
 
     def command(config: Config, program: Sequence[str], *, devices: Sequence[str]) -> list[str]:
         words = original(config, program, devices=devices)
-        at = words.index("--proc")
+        at = len(words) - words[::-1].index("--tmpfs") + 1  # behind that of /tmp, below which the checkout may lie
         return [*words[:at], *binds, *words[at:]]
 
     monkeypatch.setattr(sandbox, "bubblewrap_command", command)
