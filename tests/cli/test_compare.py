@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flopwatch.cli import build_parser, main
-from flopwatch.cli.gate import LOG_COLUMNS
+from flopwatch.cli.console import LOG_COLUMNS
 from flopwatch.compare import ComparedCase, CompareOptions, Comparison, Contender, Kind, Speed
 from flopwatch.compare.run import PAIRS
 from flopwatch.errors import ExitCode, MachineError

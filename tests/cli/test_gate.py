@@ -10,7 +10,8 @@ import pytest
 from tests.cli.test_json_option import files_of_at_most
 
 from flopwatch.cli import build_parser, main
-from flopwatch.cli.gate import LOG_COLUMNS, read_pins
+from flopwatch.cli.console import LOG_COLUMNS
+from flopwatch.cli.gate import read_pins
 from flopwatch.errors import ExitCode, UsageError
 from flopwatch.gate import CaseVerdict, GateResult
 from flopwatch.gate.run import GateOptions

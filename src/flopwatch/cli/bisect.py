@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import TYPE_CHECKING
 
+from flopwatch.cli.console import report_console
 from flopwatch.cli.json_option import add_json, claim_json, show
 from flopwatch.cli.verb import add_verb
 from flopwatch.errors import ExitCode
@@ -62,7 +62,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
     from flopwatch import git  # noqa: PLC0415 - as above
     from flopwatch.bisect import BisectOptions, run_bisect  # noqa: PLC0415 - as above
-    from flopwatch.cli.gate import LOG_COLUMNS  # noqa: PLC0415 - as above
     from flopwatch.cli.progress import Progress  # noqa: PLC0415 - as above
     from flopwatch.report.bisect import print_bisect  # noqa: PLC0415 - as above
 
@@ -78,9 +77,7 @@ def _run(arguments: argparse.Namespace) -> int:
     claim_json(arguments.json)
     with Progress(Console(stderr=True)) as progress:
         found = run_bisect(options, root, observer=progress)
-    console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(width=LOG_COLUMNS)
+    console = report_console()
     show(found, arguments.json, lambda: print_bisect(found, console))
     return found.exit_code
 

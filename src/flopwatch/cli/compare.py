@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flopwatch.cli.console import report_console
 from flopwatch.cli.json_option import add_json, claim_json, show
 from flopwatch.cli.verb import add_verb
 from flopwatch.errors import ExitCode
@@ -62,7 +62,6 @@ def _run(arguments: argparse.Namespace) -> int:
     from rich.console import Console  # noqa: PLC0415 - as above
 
     from flopwatch import git  # noqa: PLC0415 - as above
-    from flopwatch.cli.gate import LOG_COLUMNS  # noqa: PLC0415 - as above
     from flopwatch.cli.progress import Progress  # noqa: PLC0415 - as above
     from flopwatch.compare import CompareOptions, run_compare  # noqa: PLC0415 - as above
     from flopwatch.compare.run import PAIRS  # noqa: PLC0415 - as above
@@ -81,9 +80,7 @@ def _run(arguments: argparse.Namespace) -> int:
     claim_json(arguments.json)
     with Progress(Console(stderr=True)) as progress:
         comparison = run_compare(options, root, observer=progress)
-    console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(width=LOG_COLUMNS)
+    console = report_console()
     show(comparison, arguments.json, lambda: print_compare(comparison, console))
     return comparison.exit_code
 

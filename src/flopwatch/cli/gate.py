@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flopwatch.cli.console import report_console
 from flopwatch.cli.json_option import add_json, claim_json, show
 from flopwatch.cli.verb import add_verb
 from flopwatch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from flopwatch.cli.verb import Verbs
     from flopwatch.model import Choice
-
-#: Columns of a report that goes to no terminal, such as a log: a row of the table of times needs about 130.
-LOG_COLUMNS = 140
 
 
 def add_gate(verbs: Verbs) -> None:
@@ -112,19 +107,9 @@ def _run(arguments: argparse.Namespace) -> int:
     claim_json(arguments.json)
     with Progress(Console(stderr=True)) as progress:
         result = run_gate(options, root, observer=progress)
-    show(result, arguments.json, lambda: print_gate(result, _console(), everything=arguments.all))
+    show(result, arguments.json, lambda: print_gate(result, report_console(), everything=arguments.all))
     code = ExitCode(result.exit_code)
     return 0 if arguments.exit_zero and code in (ExitCode.REGRESSED, ExitCode.UNDECIDED) else code
-
-
-def _console() -> Console:
-    """Return where the report goes; a log is given room for its tables."""
-    from rich.console import Console  # noqa: PLC0415 - so that --help answers at once
-
-    console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(width=LOG_COLUMNS)
-    return console
 
 
 def _seconds(text: str) -> float:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flopwatch.cli.console import report_console
 from flopwatch.cli.json_option import add_json, claim_json, show
 from flopwatch.cli.verb import add_verb
 from flopwatch.errors import ExitCode
@@ -48,10 +48,7 @@ def add_history(verbs: Verbs) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     # Imported here so that --help answers at once.
-    from rich.console import Console  # noqa: PLC0415 - as above
-
     from flopwatch import git  # noqa: PLC0415 - as above
-    from flopwatch.cli.gate import LOG_COLUMNS  # noqa: PLC0415 - as above
     from flopwatch.history import read_history  # noqa: PLC0415 - as above
     from flopwatch.report.history import print_history  # noqa: PLC0415 - as above
     from flopwatch.report.history_page import page, svg  # noqa: PLC0415 - as above
@@ -62,9 +59,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         draw = svg if arguments.out.suffix == _SVG else page
         arguments.out.write_text(draw(history), encoding="utf-8")
-    console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(width=LOG_COLUMNS)
+    console = report_console()
     show(history, arguments.json, lambda: print_history(history, console))
     return int(ExitCode.OK)
 

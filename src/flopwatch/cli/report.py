@@ -133,7 +133,7 @@ def _rendered(reports: Sequence[Reported], arguments: argparse.Namespace) -> str
 def _terminal(reports: Sequence[Reported], arguments: argparse.Namespace) -> str:
     from rich.console import Console  # noqa: PLC0415 - the other formats do without
 
-    from flopwatch.cli.gate import LOG_COLUMNS  # noqa: PLC0415 - as above
+    from flopwatch.cli.console import LOG_COLUMNS  # noqa: PLC0415 - as above
     from flopwatch.report.escape import plain  # noqa: PLC0415 - as above
     from flopwatch.report.foreign import safe  # noqa: PLC0415 - as above
     from flopwatch.report.terminal import print_gate  # noqa: PLC0415 - as above
