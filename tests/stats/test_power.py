@@ -186,3 +186,12 @@ def test_what_a_hasty_design_can_detect_is_not_what_its_pairs_could() -> None:
 def test_a_budget_without_room_for_the_first_look_is_refused_with_what_it_takes() -> None:
     with pytest.raises(ValueError, match="50 s are 3 pairs, and the first look needs 8; take 84 s"):
         plan(50, seconds_per_pair=8, start_s=20, deviations=[0.001], margins=[0.0])
+
+
+@pytest.mark.parametrize(("pairs", "found"), [(8, 0.911), (12, 0.998), (13, 0.998)])
+def test_the_number_of_pairs_was_chosen_by_what_they_find(pairs: int, found: float) -> None:
+    power = power_of(
+        Design(pairs=pairs), series=SERIES, margin=math.log1p(0.005), deviation=0.003, slowdown=math.log1p(0.01)
+    )
+
+    assert power == pytest.approx(found, abs=0.0005)
