@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from flopwatch.measure.pair import launch_log_ratio, log_ratio
 
-    from flopwatch.measure.pair import PairSample, Turns
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from flopwatch.measure.pair import Cycles, PairSample, Turns
 
 FOLDER = Path(__file__).parent
 #: float32 keeps 1 part in 16 million, a step of the clock of events 1 part in 10 000.
@@ -68,7 +70,7 @@ class Samples:
 
     Attributes:
         cases: identities of the cases, in the order of the arrays.
-        seconds: per call, (pairs, cases, 2 slots, preparations, cycles, samples a cycle).
+        seconds: per call, (pairs, cases, 2 slots, placements, cycles, samples a cycle).
         launch_seconds: what a call costs the host, likewise.
         calls: calls in one sample, (cases,).
         about: GPU, versions, date, commit and command of the recording, and the pairs of each case that had `faults`.
@@ -82,7 +84,7 @@ class Samples:
 
     def log_ratios(self) -> NDArray[np.float64]:
         """Return log(slot 1 / slot 0) as the gate computes it, (cases, pairs); NaN where it would not use the pair."""
-        ratios = _log_ratios(self.seconds)
+        ratios = _each(self.seconds, log_ratio)
         for case, pairs in self.about.get("faults", {}).items():
             ratios[self.cases.index(case), pairs] = np.nan
         return ratios
@@ -96,7 +98,7 @@ class Samples:
 
     def launch_log_ratios(self) -> NDArray[np.float64]:
         """Return the same of the cost to the host; NaN where it was not measured."""
-        return _log_ratios(self.launch_seconds)
+        return _each(self.launch_seconds, launch_log_ratio)
 
     def only(self, pairs: NDArray[np.intp]) -> Samples:
         """Keep some of the pairs."""
@@ -143,7 +145,7 @@ class Samples:
 
     @classmethod
     def load(cls, path: Path) -> Samples:
-        """Read a recording; of those that do not tell preparations apart, all cycles count as of one."""
+        """Read a recording; of those that do not tell placements apart, all cycles count as of one."""
         with np.load(path) as data:
             about = json.loads(data["about"].tobytes())
             cases, calls = tuple(about.pop("cases")), data["calls"]
@@ -178,13 +180,20 @@ class Samples:
         )
 
 
-def _log_ratios(seconds: NDArray[np.float32]) -> NDArray[np.float64]:
-    with warnings.catch_warnings():  # a case that could not be sampled
-        warnings.filterwarnings("ignore", "All-NaN slice|Mean of empty slice", RuntimeWarning)
-        medians = np.nanmedian(seconds.astype(np.float64), axis=-1)  # of both turns of a cycle
-        preparations = np.nanmedian(np.log(medians[:, :, 1] / medians[:, :, 0]), axis=-1)
-        ratios: NDArray[np.float64] = np.nanmean(preparations, axis=-1).T
+def _each(seconds: NDArray[np.float32], ratio: Callable[[Turns], float]) -> NDArray[np.float64]:
+    """Compute the log ratio of each case and pair; NaN where a case could not be sampled."""
+    ratios = np.full(seconds.shape[1::-1], np.nan)
+    for pair, case in np.ndindex(seconds.shape[:2]):
+        zero, one = (_cycles(slot) for slot in seconds[pair, case].astype(np.float64))
+        if zero:
+            ratios[case, pair] = ratio((zero, one))
     return ratios
+
+
+def _cycles(placements: NDArray[np.float64]) -> tuple[Cycles, ...]:
+    """Undo `_stack` for one slot."""
+    taken = (tuple(tuple(cycle[np.isfinite(cycle)]) for cycle in cycles) for cycles in placements)
+    return tuple(filter(None, (tuple(filter(None, cycles)) for cycles in taken)))
 
 
 def _beside(calls: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -204,13 +213,13 @@ def _values(planes: NDArray[np.uint8]) -> NDArray[np.float64]:
 
 
 def _stack(turns: Sequence[Sequence[Turns | None]]) -> NDArray[np.float32]:
-    """Put samples side by side; preparations, cycles and samples beyond those that a case had become NaN."""
+    """Put samples side by side; placements, cycles and samples beyond those that a case had become NaN."""
     cycles = {
-        (row, column, slot, preparation, cycle): seconds
+        (row, column, slot, placement, cycle): seconds
         for row, entries in enumerate(turns)
         for column, entry in enumerate(entries)
-        for slot, preparations in enumerate(entry or ())
-        for preparation, taken in enumerate(preparations)
+        for slot, placements in enumerate(entry or ())
+        for placement, taken in enumerate(placements)
         for cycle, seconds in enumerate(taken)
     }
     lengths = [max((place[axis] + 1 for place in cycles), default=0) for axis in (3, 4)]

@@ -114,6 +114,9 @@ class FakeWorker:
     def lend(self, case: Case, _to: Worker) -> str:
         return case.id
 
+    def place(self, case: Case) -> None:
+        assert case in self.ready
+
     def release(self, _case: Case) -> None:
         self.ready.clear()
 

@@ -46,6 +46,9 @@ class Slot:
     def lend(self, _case: Case, _to: Worker) -> str:
         return ""
 
+    def place(self, _case: Case) -> None:
+        pass
+
     def release(self, _case: Case) -> None:
         pass
 

@@ -9,7 +9,17 @@ import pytest
 
 import flopwatch.measure.pair
 from flopwatch.measure.client import CaseFailed
-from flopwatch.measure.pair import CYCLES, LAUNCH_CYCLES, LAUNCHES, PREPARATIONS, SAMPLES, sample_pair
+from flopwatch.measure.pair import (
+    CYCLES,
+    LAUNCH_CYCLES,
+    LAUNCHES,
+    PLACEMENTS,
+    SAMPLES,
+    SAMPLES_APART,
+    launch_log_ratio,
+    log_ratio,
+    sample_pair,
+)
 from flopwatch.measure.protocol import Method, Plan, Prepared, Refusal
 from flopwatch.model import Case, Choice, Failure
 
@@ -23,6 +33,7 @@ GRAPH = Plan(method=Method.GRAPH, calls=64, input_sets=8)
 ALONE = Plan(method=Method.GRAPH, calls=1, input_sets=1)
 EVENTS = Plan(method=Method.EVENTS, calls=64, input_sets=8)
 HARDWARE_THERMAL_BIT = 0x40
+FEWEST, _ = PLACEMENTS
 
 
 @dataclass(kw_only=True)
@@ -71,8 +82,10 @@ class Side:
     clock_mhz: int = 1980
     bits: int = 0
     fails: str = ""
+    placed: int = 0
     lends: bool = True
     plans: list[Plan | None] = field(default_factory=list)
+    followed: Plan | None = None
     pins: list[tuple[Choice, ...]] = field(default_factory=list)
 
     def prepare(self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = (), *, lent: str = "") -> Prepared:
@@ -90,6 +103,7 @@ class Side:
         chosen = plan or self.own_plan
         if not self.captures:
             chosen = Plan(method=Method.EVENTS, calls=chosen.calls, input_sets=chosen.input_sets)
+        self.followed = chosen
         return Prepared(
             plan=chosen,
             choices=(Choice(kernel="k", config=self.name),),
@@ -114,6 +128,10 @@ class Side:
         self.gpu.order.append(self.name)
         self.gpu.clock_mhz, self.gpu.bits = self.clock_mhz, self.bits
         return tuple(self.gpu.take(self.seconds) for _ in range(samples))
+
+    def place(self, case: Case) -> None:
+        assert case == CASE
+        self.placed += 1
 
     def launch(self, case: Case, samples: int) -> tuple[float, ...]:
         assert case == CASE
@@ -142,6 +160,10 @@ def counted(found: PairSample) -> int:
     return sum(numbers[0])
 
 
+def placements(found: PairSample) -> int:
+    return len(found.seconds[0])
+
+
 @pytest.mark.parametrize(("zero", "one"), [(1.0, 1.02), (1.02, 1.0)])
 def test_a_slowdown_is_measured_in_either_slot(zero: float, one: float) -> None:
     found = sample(sides(zero, one))
@@ -161,8 +183,8 @@ def test_turns_are_abba_of_visits_that_are_two_turns_long() -> None:
     found = sample(slots)
     unmeasured, measured = ["one"], ["zero", *["one", "zero"] * CYCLES[0]]
 
-    assert slots[0].gpu.order == [*unmeasured, *measured] * PREPARATIONS
-    assert [len(taken) for slot in found.seconds for taken in slot] == [CYCLES[0]] * 2 * PREPARATIONS
+    assert slots[0].gpu.order == [*unmeasured, *measured] * FEWEST
+    assert [len(taken) for slot in found.seconds for taken in slot] == [CYCLES[0]] * 2 * FEWEST
 
 
 class CountingGpu(Gpu):
@@ -187,7 +209,7 @@ def test_while_the_clock_moves_cycles_are_thrown_away_after_the_first_preparatio
     gpu = Gpu(drift=1.3e-3)  # 1.2 % from one turn of slot 0 to its next, and less and less as samples take longer
     slots = sides(gpu=gpu)
     found = sample(slots)
-    unmeasured = len(gpu.order) - PREPARATIONS * 2 - 2 * counted(found)
+    unmeasured = len(gpu.order) - placements(found) * 2 - 2 * counted(found)
 
     assert unmeasured > 0
     assert abs(found.log_ratio) < 1e-4
@@ -198,18 +220,70 @@ def test_a_clock_that_never_settles_is_measured_all_the_same(monkeypatch: pytest
     gpu = Gpu(scatter=0.3)
     found = sample(sides(gpu=gpu))
 
-    assert len(gpu.order) == PREPARATIONS * 2 + 2 * counted(found)
+    assert len(gpu.order) == placements(found) * 2 + 2 * counted(found)
 
 
 def test_a_quiet_clock_takes_few_cycles_and_a_noisy_one_takes_all() -> None:
-    assert cycles(1.0, 1.0, scatter=1e-5) == PREPARATIONS * CYCLES[0]
-    assert cycles(1.0, 1.0, scatter=0.3) == PREPARATIONS * CYCLES[1]
+    assert cycles(1.0, 1.0, scatter=1e-5) == FEWEST * CYCLES[0]
+    assert cycles(1.0, 1.0, scatter=0.3) == PLACEMENTS[1] * CYCLES[1]
 
 
 def test_in_between_the_noise_decides() -> None:
     found = [cycles(1.0, 1.0, scatter=0.004, seed=seed) for seed in range(20)]
 
-    assert PREPARATIONS * CYCLES[0] < sum(found) / len(found) < PREPARATIONS * CYCLES[1]
+    assert FEWEST * CYCLES[0] < sum(found) / len(found) < PLACEMENTS[1] * CYCLES[1]
+
+
+def test_a_long_kernel_is_measured_twice_as_well() -> None:
+    def taken(seconds: float, seed: int) -> int:
+        slots = sides(seconds, seconds, gpu=Gpu(scatter=0.004, seed=seed))
+        return counted(sample(slots))
+
+    short = sum(taken(0.05, seed) for seed in range(20))
+    assert 2 * short < sum(taken(0.15, seed) for seed in range(20)) < 4 * short
+
+
+class CrowdedSide(Side):
+    """A side without memory for its results beside those it had."""
+
+    def place(self, case: Case) -> None:
+        raise CaseFailed(Failure(kind="OutOfMemoryError", message=f"no room for {case.id} twice"))
+
+
+class MovedSide(Side):
+    """A side that is 1 % slower at every second place."""
+
+    def visit(self, case: Case, samples: int) -> tuple[float, ...]:
+        slowdown = 1 + 0.01 * (self.placed % 2)
+        return tuple(slowdown * seconds for seconds in super().visit(case, samples))
+
+
+def test_where_places_differ_the_results_are_moved_again() -> None:
+    zero, one = sides()
+    moved = MovedSide(name=one.name, seconds=one.seconds, gpu=one.gpu)
+
+    assert placements(sample((zero, one))) == FEWEST
+    assert placements(sample((zero, moved))) == PLACEMENTS[1]
+
+
+@pytest.mark.parametrize(("milliseconds", "length"), [(0.2, 6), (0.6, 3), (1.7, 1), (20.0, 1)])
+def test_a_kernel_that_is_sampled_alone_has_turns_of_like_length(milliseconds: float, length: int) -> None:
+    found = sample(sides(milliseconds, milliseconds), plan=ALONE)
+
+    assert {len(cycle) for slot in found.seconds for taken in slot for cycle in taken} == {2 * length}
+
+
+def test_what_a_launch_costs_is_a_median() -> None:
+    turns = ((((1.0, 1.0, 9.0), (2.0,), (1.0,)),), (((1.1, 1.1, 1.1), (2.2,), (4.0,)),))
+
+    assert launch_log_ratio(turns) == pytest.approx(math.log(1.1))
+
+
+def test_a_few_wild_cycles_do_not_move_the_ratio() -> None:
+    quiet, wild = (1.0,), (5.0,)
+    turns = (((quiet,) * 8,), ((quiet, wild, quiet, quiet, wild, quiet, quiet, quiet),))
+
+    assert log_ratio(turns) == 0
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -219,13 +293,14 @@ def test_the_number_of_cycles_does_not_depend_on_which_slot_is_slower(seed: int)
     assert slower_one == cycles(1.05, 1.0, scatter=0.004, seed=seed) == cycles(1.0, 1.0, scatter=0.004, seed=seed)
 
 
-def test_both_slots_follow_the_plan_of_slot_0_and_are_prepared_anew_each_time() -> None:
+def test_both_slots_follow_the_plan_of_slot_0_and_their_results_are_moved() -> None:
     slots = sides()
     found = sample(slots)
 
     assert found.plan == GRAPH
-    assert slots[0].plans == [None, *[GRAPH] * (PREPARATIONS - 1)]
-    assert slots[1].plans == [GRAPH] * PREPARATIONS
+    assert slots[0].plans == [None]
+    assert slots[1].plans == [GRAPH]
+    assert [slot.placed for slot in slots] == [FEWEST - 1] * 2
 
 
 @pytest.mark.parametrize("lends", [True, False])
@@ -240,7 +315,7 @@ def test_inputs_that_a_kernel_writes_to_are_not_shared() -> None:
     slots = sides(gpu=Gpu(refusal=Refusal.WRITTEN))
 
     assert not sample(slots).borrowed
-    assert [len(slot.plans) for slot in slots] == [2 * PREPARATIONS] * 2
+    assert [len(slot.plans) for slot in slots] == [2, 2]
     assert slots[0].lends
 
 
@@ -249,7 +324,7 @@ def test_memory_that_cannot_be_opened_is_lent_once() -> None:
     sample(slots)
 
     assert not slots[0].lends
-    assert [len(slot.plans) for slot in slots] == [PREPARATIONS] * 2
+    assert [len(slot.plans) for slot in slots] == [1, 1]
 
 
 def test_a_plan_that_is_given_is_followed() -> None:
@@ -257,7 +332,7 @@ def test_a_plan_that_is_given_is_followed() -> None:
     found = sample(slots, plan=ALONE)
 
     assert found.plan == ALONE
-    assert [slot.plans for slot in slots] == [[ALONE] * PREPARATIONS] * 2
+    assert [slot.plans for slot in slots] == [[ALONE]] * 2
 
 
 @pytest.mark.parametrize("slot", [0, 1])
@@ -268,7 +343,7 @@ def test_where_one_slot_cannot_be_captured_both_use_events(slot: int, plan: Plan
     found = sample(slots, plan=plan)
 
     assert found.plan == EVENTS
-    assert [side.plans[-1] for side in slots] == [EVENTS, EVENTS]
+    assert [side.followed for side in slots] == [EVENTS, EVENTS]
     assert found.log_ratio == 0
 
 
@@ -277,7 +352,7 @@ def test_each_slot_has_its_own_pins_and_choices() -> None:
     slots = sides()
     found = sample(slots, pins=pins)
 
-    assert [slot.pins for slot in slots] == [[pins[0]] * PREPARATIONS, [pins[1]] * PREPARATIONS]
+    assert [slot.pins for slot in slots] == [[pins[0]], [pins[1]]]
     assert [[choice.config for choice in choices] for choices in found.choices] == [["zero"], ["one"]]
 
 
@@ -337,9 +412,16 @@ def test_where_memory_holds_the_case_once_the_slots_take_turns_apart(plan: Plan 
     assert found.plan == GRAPH
     assert slots[0].gpu.order == ["zero", "one", "one", "zero"]
     assert [[choice.config for choice in choices] for choices in found.choices] == [["zero"], ["one"]]
-    assert [len(cycle) for slot in found.seconds for taken in slot for cycle in taken] == [
-        2 * PREPARATIONS * CYCLES[1] * SAMPLES
-    ] * 2
+    assert [len(cycle) for slot in found.seconds for taken in slot for cycle in taken] == [2 * SAMPLES_APART] * 2
+
+
+def test_where_memory_does_not_hold_the_results_twice_the_slots_take_turns_apart() -> None:
+    zero, one = sides(1.0, 1.02)
+    crowded = CrowdedSide(name=one.name, seconds=one.seconds, gpu=one.gpu)
+    found = sample((zero, crowded))
+
+    assert found.log_ratio == pytest.approx(math.log(1.02))
+    assert [len(cycle) for slot in found.seconds for taken in slot for cycle in taken] == [2 * SAMPLES_APART] * 2
 
 
 def test_where_memory_does_not_hold_the_case_at_all_the_pair_fails() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from flopwatch.measure.protocol import Method, Plan
-from flopwatch.measure.timer import PreparedCase, event_resolution_s
+from flopwatch.measure.timer import SPACER_PAGES, PreparedCase, event_resolution_s
 from flopwatch.model import Case
 from flopwatch.suite import Suite
 
@@ -60,6 +60,41 @@ def test_a_long_kernel_is_timed_alone_as_a_graph() -> None:
     assert prepared.plan == Plan(method=Method.GRAPH, calls=1, input_sets=1)
     bandwidth = 8 * 268435456 / statistics.median(prepared.sample(5))
     assert 5e11 < bandwidth < 2e13
+
+
+class Told(Copy):
+    """Tells where its results lie."""
+
+    def __init__(self) -> None:
+        self.places: list[int] = []
+
+    def run(self, *inputs: object) -> torch.Tensor:
+        result = super().run(*inputs)
+        self.places.append(result.data_ptr())
+        return result
+
+
+@pytest.mark.parametrize("n", ["1048576", "268435456"])
+def test_results_are_moved_to_other_memory(n: str) -> None:
+    suite = Told()
+    prepared = PreparedCase(suite, case(n))
+    calls, before = prepared.plan.calls, statistics.median(prepared.sample(9))
+    reserved = torch.cuda.memory_reserved()
+    for _ in range(3):
+        places = set(suite.places[-calls:])
+        prepared.place()
+        assert not places & set(suite.places[-calls:])
+    assert prepared.plan.calls == calls
+    assert statistics.median(prepared.sample(9)) == pytest.approx(before, rel=0.3)
+    assert torch.cuda.memory_reserved() < reserved + SPACER_PAGES * (2 << 20)  # nothing of the earlier places is kept
+
+
+def test_where_results_are_allocated_at_every_call_nothing_is_moved() -> None:
+    suite = Told()
+    prepared = PreparedCase(suite, case("1048576", "synchronising"))
+    calls = len(suite.places)
+    prepared.place()
+    assert len(suite.places) == calls
 
 
 def test_a_function_that_synchronises_falls_back_to_events() -> None:

@@ -184,6 +184,9 @@ class FakeWorker:
     def lend(self, case: Case, _to: Worker) -> str:
         return case.id
 
+    def place(self, _case: Case) -> None:
+        pass
+
     def release(self, _case: Case) -> None:
         pass
 

@@ -119,6 +119,10 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         self._has_lent = True
         return self._ask(Request(op=Op.LEND.word, case=case), Op.LEND, str)
 
+    def place(self, case: Case) -> None:
+        """Move the results of the prepared case to other memory, its inputs left where they are."""
+        self._ask(Request(op=Op.PLACE.word, case=case), Op.PLACE, type(None))
+
     def launch(self, case: Case, samples: int) -> tuple[float, ...]:
         """Measure what calling the prepared case costs the host: seconds per call."""
         return self._ask(Request(op=Op.LAUNCH.word, case=case, samples=samples), Op.LAUNCH, tuple[float, ...])

@@ -37,7 +37,7 @@ FEWEST_PAIRS = 3
 #: Which cases are taken: shares of the way from the shortest to the longest, in the order in which they are tuned, so
 #: that those for which there is time are spread as well.
 PLACES = (0.4, 1.0, 0.0, 0.8, 0.2, 0.6)
-#: Longer ones are left out. A pair takes 72 samples of a case or more, and up to four times as many.
+#: Longer ones are left out. A pair takes 24 samples of a long case at least, and up to twenty times as many.
 LONGEST_S = 2e-3
 #: The order of durations is about the same on any GPU.
 _DEVICE = find_device("h200")
@@ -136,7 +136,7 @@ def roofline_s(entry: DeclaredCase) -> float:
     >>> roofline_s(DeclaredCase(case=case, small=case, own=True, max_diff_eps=None, flops=1e9, bytes_moved=4.8e9))
     0.001
     """
-    return _DEVICE.least_seconds(entry.flops, entry.bytes_moved)
+    return _DEVICE.least_seconds(entry.flops, entry.bytes_moved, entry.case.values)
 
 
 @dataclass(kw_only=True)

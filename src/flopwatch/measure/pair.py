@@ -3,7 +3,7 @@
 The enemy inside a pair is the power controller, which moves within milliseconds: many short turns beat few long ones.
 On an H200 (2026-11-20) 16 ABBA cycles of 3 samples gave an A/A error of 0.05 % where 4 cycles of 12 gave 0.7 to 2.4 %
 at the same cost. The next one is the placement of buffers, which differs from process to process: slot 1 borrows the
-inputs of slot 0 (`flopwatch.measure.lending`), and each preparation draws the rest anew.
+inputs of slot 0 (`flopwatch.measure.lending`), and the results of both are moved between turns.
 
 Nothing here knows which slot is head: slot 0 is asked first and takes the first turn of each cycle, and a coin that is
 tossed elsewhere says who it is.
@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from flopwatch.measure.client import CaseFailed
+from flopwatch.measure.client import CaseFailed, side_by_side
 from flopwatch.measure.fitness import SlotReading, pair_fault
 from flopwatch.measure.protocol import Method, Plan, Prepared, Refusal
 from flopwatch.model import Case, Choice
@@ -27,15 +27,25 @@ if TYPE_CHECKING:
 
     from flopwatch.measure.client import Worker
 
-PREPARATIONS = 3
-#: ABBA cycles after each preparation: as many as bring the error of their median to `CYCLE_ERROR` of a pair, within
-#: these bounds. At the scatter of most kernels, 0.13 % a cycle, that is two; where the placement of results errs by
-#: 0.1 to 0.2 % a preparation, more would be wasted.
-CYCLES = (2, 10)
-CYCLE_ERROR = 0.001
-#: A turn. Two turns that follow each other in one slot, as the inner ones of ABBA do, are taken in one visit: a visit
-#: costs 1.3 ms beside its samples (0.8 ms to wake the other process, and an untimed sample; H200, 2026-11-21).
+#: So often a pair moves the results to other memory; more than the least only while the places differ. Those of a tiny
+#: kernel differ by 0.35 %, of most from 100 us up by less than 0.02 % (VectorAddSizes 65536; the middle of 20 cases;
+#: H200, 2026-11-21).
+PLACEMENTS = (3, 8)
+#: ABBA cycles at each place.
+CYCLES = (2, 20)
+#: What the error of a pair is brought to within these bounds. Kernels from `LONG_SECONDS` up bear more: each of their
+#: cycles costs 5 ms, as that of short ones, but their places agree.
+AIM = 0.0012
+LONG_SECONDS = 100e-6
+LONG_AIM = 0.0007
+#: Samples in a turn. Two turns that follow each other in one slot, as the inner ones of ABBA do, are taken in one
+#: visit. It costs 1.3 ms beside its samples (0.8 ms to wake the other process, and an untimed one; H200, 2026-11-21).
 SAMPLES = 3
+#: A kernel that is sampled alone has as many as fill a turn of this length, within the bounds: while the power
+#: controller moves, as for 8192x8192x8192 (1.7 ms), turns of three differ by 1.6 %, three times what their samples say;
+#: samples of attention of 200 us scatter by 1 %, each for itself (H200, 2026-11-21).
+TURN_S = 1.8e-3
+SAMPLES_ALONE = (1, 6)
 #: At first cycles are thrown away, for so long at most, while slot 0 changes by `DRIFT` from one turn to its next: the
 #: power controller and the clocks need it after the case before. Attention of 19 us was 11 % slow at first and took
 #: 80 ms to settle; 2048x4096x14336 differed by 2 to 5 % for 30 ms (H200, 2026-11-21).
@@ -44,15 +54,16 @@ DRIFT = 0.01
 #: For the cost of a launch to the host, which the time of a graph leaves out.
 LAUNCH_CYCLES = 3
 LAUNCHES = 4
+#: Where memory holds a case only once.
+SAMPLES_APART = 90
 _LAUNCH_TURNS = ((0, LAUNCHES), (1, 2 * LAUNCHES), (0, LAUNCHES))
 _ABBA = (0, 1, 1, 0)
-#: Of the median over the mean, for a normal distribution: sqrt(pi / 2).
-_MEDIAN_ERROR = 1.2533
+_TRIM = 4
 
 Slots: TypeAlias = "tuple[Worker, Worker]"
-#: Seconds per call, of each cycle after one preparation of one slot.
+#: Seconds per call, of each cycle at one place of one slot's results.
 Cycles: TypeAlias = tuple[tuple[float, ...], ...]
-#: Slot -> preparation -> cycles.
+#: Slot -> placement -> cycles.
 Turns: TypeAlias = tuple[tuple[Cycles, ...], tuple[Cycles, ...]]
 NO_PINS: tuple[tuple[Choice, ...], tuple[Choice, ...]] = ((), ())
 
@@ -74,8 +85,8 @@ class PairSample:
     Attributes:
         case: the case.
         plan: how samples were taken.
-        seconds: of each slot, by preparation and cycle: seconds per call.
-        launch_seconds: likewise, what a call costs the host; no preparation where that was not measured.
+        seconds: of each slot, by placement and cycle: seconds per call.
+        launch_seconds: likewise, what a call costs the host; no placement where that was not measured.
         choices: what each slot's autotuned kernels ran in.
         borrowed: both slots had the same inputs in the same memory.
         fault: why the pair cannot be used, in words that do not depend on which slot is head; "" if it can.
@@ -97,7 +108,7 @@ class PairSample:
     @property
     def launch_log_ratio(self) -> float | None:
         """The same of the cost to the host; None where that was not measured."""
-        return log_ratio(self.launch_seconds) if self.launch_seconds[0] else None
+        return launch_log_ratio(self.launch_seconds) if self.launch_seconds[0] else None
 
     def median_seconds(self, slot: int) -> float:
         """Return the median of all samples of a slot."""
@@ -108,26 +119,64 @@ class PairSample:
         return _median(self.launch_seconds[slot]) if self.launch_seconds[slot] else None
 
 
-def _median(preparations: tuple[Cycles, ...]) -> float:
-    return statistics.median(seconds for cycles in preparations for cycle in cycles for seconds in cycle)
+def _median(placements: tuple[Cycles, ...]) -> float:
+    return statistics.median(seconds for cycles in placements for cycle in cycles for seconds in cycle)
 
 
 def log_ratio(turns: Turns) -> float:
-    """Return the mean over the preparations of the median over their cycles of log(slot 1's median / slot 0's median).
+    """Return the interquartile mean, over the cycles of all placements, of log(slot 1's mean / slot 0's mean).
 
-    Cycles have outliers, which a median bears; preparations differ by their placement, which a mean of three averages
-    best. The median over the cycles of all three erred by 0.133 %, this by 0.123 % (11 pairs of 66 cases, H200,
-    2026-11-21).
+    Cycles have outliers, which the quarters cut away bear; what is left is averaged, because samples scatter like
+    normal noise and a median would waste a third of them. Medians of medians erred by 0.111 %, this by 0.103 % on the
+    same samples; with 10 cycles a placement, by 0.115 % and 0.095 % (23 pairs of 66 cases; the five noisiest of
+    them; H200, 2026-11-21).
 
     >>> round(log_ratio(((((1.0, 1.0), (2.0, 2.0)),), (((1.1, 1.1), (2.2, 2.2)),))), 4)
     0.0953
     """
-    return statistics.fmean(statistics.median(cycle_log_ratios(zero, one)) for zero, one in zip(*turns, strict=True))
+    return _interquartile_mean(_cycle_log_ratios(turns))
 
 
-def cycle_log_ratios(zero: Cycles, one: Cycles) -> list[float]:
-    """Return log(slot 1's median / slot 0's median) of each cycle of one preparation."""
-    return [math.log(statistics.median(b) / statistics.median(a)) for a, b in zip(zero, one, strict=True)]
+def launch_log_ratio(turns: Turns) -> float:
+    """Return the median over the cycles of log(slot 1's median / slot 0's median): a host has more outliers than a GPU.
+
+    >>> round(launch_log_ratio(((((1.0, 1.0, 9.0), (2.0,), (1.0,)),), (((1.1, 1.1, 1.1), (2.2,), (1.1,)),))), 4)
+    0.0953
+    """
+    return statistics.median(
+        math.log(statistics.median(one) / statistics.median(zero))
+        for placements in zip(*turns, strict=True)
+        for zero, one in zip(*placements, strict=True)
+    )
+
+
+def _cycle_log_ratios(turns: Turns) -> list[float]:
+    return [
+        math.log(statistics.fmean(one) / statistics.fmean(zero))
+        for placements in zip(*turns, strict=True)
+        for zero, one in zip(*placements, strict=True)
+    ]
+
+
+def _interquartile_mean(values: Sequence[float]) -> float:
+    cut = len(values) // _TRIM
+    return statistics.fmean(sorted(values)[cut : len(values) - cut])
+
+
+def _error(values: Sequence[float]) -> float:
+    """Return the standard error of the interquartile mean: the same for values of opposite signs, whoever is head.
+
+    J. W. Tukey and D. H. McLaughlin, "Less vulnerable confidence and significance procedures for location based on a
+    single sample", Sankhya A 25 (1963): the deviation after the cut values were replaced by those next to them, over
+    the share that is left and the root of the number.
+
+    >>> round(_error([-0.1, 0.1, -0.2, 0.2, -9.0, 9.0, -0.2, 0.2]), 4)
+    0.1363
+    """
+    cut = len(values) // _TRIM
+    inner = sorted(values)[cut : len(values) - cut]
+    winsorized = [inner[0]] * cut + inner + [inner[-1]] * cut
+    return statistics.stdev(winsorized) / (len(inner) / len(values)) / math.sqrt(len(values))
 
 
 def sample_pair(
@@ -150,30 +199,31 @@ def sample_pair(
     Raises:
         CaseFailed: either slot cannot run it.
     """
-    turns: tuple[list[Cycles], list[Cycles]] = ([], [])
+    taken = _Taken()
     readings: list[tuple[list[int], list[int]]] = [([], []), ([], [])]
 
-    def visit(slot: int, samples: int = 2 * SAMPLES) -> tuple[float, ...]:
+    def visit(slot: int, samples: int) -> tuple[float, ...]:
         seconds = slots[slot].visit(case, samples)
         if meter:
             readings[slot][0].append(meter.clock())
             readings[slot][1].append(meter.reason_bits())
         return seconds
 
-    for preparation in range(PREPARATIONS):
-        try:
-            prepared = _prepare(slots, case, plan, pins)
-        except CaseFailed as error:
-            if error.failure.kind != "OutOfMemoryError":
-                raise
-            return _sample_apart(slots, case, plan, pins)
+    try:
+        prepared = _prepare(slots, case, plan, pins)
         plan = prepared[0].plan
-        for taken, cycles in zip(turns, _take_turns(visit, settle_s=0.0 if preparation else SETTLE_S), strict=True):
-            taken.append(cycles)
+        while taken.wants_placement():
+            if taken.placements:
+                side_by_side(lambda worker: worker.place(case), slots)
+            _take_turns(visit, taken, plan)
+    except CaseFailed as error:
+        if error.failure.kind != "OutOfMemoryError":
+            raise
+        return _sample_apart(slots, case, plan, pins)
     return PairSample(
         case=case,
         plan=prepared[0].plan,
-        seconds=(tuple(turns[0]), tuple(turns[1])),
+        seconds=taken.turns,
         launch_seconds=_sample_launches(slots, case) if prepared[0].plan.method is Method.GRAPH else ((), ()),
         choices=(prepared[0].choices, prepared[1].choices),
         borrowed=prepared[1].borrowed,
@@ -181,34 +231,83 @@ def sample_pair(
     )
 
 
-def _take_turns(visit: Callable[..., tuple[float, ...]], *, settle_s: float) -> tuple[Cycles, Cycles]:
+class _Taken:
+    """The cycles that were taken, and whether they are enough."""
+
+    def __init__(self) -> None:
+        self._placements: list[list[tuple[tuple[float, ...], tuple[float, ...]]]] = []
+        self._aim = AIM
+
+    @property
+    def turns(self) -> Turns:
+        """All samples."""
+        zero, one = (tuple(tuple(cycle[slot] for cycle in cycles) for cycles in self._placements) for slot in range(2))
+        return zero, one
+
+    @property
+    def placements(self) -> int:
+        return len(self._placements)
+
+    def wants_placement(self) -> bool:
+        """Tell whether the results are to be moved once more."""
+        if not PLACEMENTS[0] <= self.placements < PLACEMENTS[1]:
+            return self.placements < PLACEMENTS[0]
+        means = [
+            _interquartile_mean(_cycle_log_ratios(((zero,), (one,)))) for zero, one in zip(*self.turns, strict=True)
+        ]
+        return statistics.stdev(means) / math.sqrt(len(means)) > self._aim
+
+    def begin(self, seconds: float) -> None:
+        """Begin the cycles at a new place; a call takes so long."""
+        self._placements.append([])
+        self._aim = LONG_AIM if seconds >= LONG_SECONDS else AIM
+
+    def add(self, zero: tuple[float, ...], one: tuple[float, ...]) -> None:
+        """Keep a cycle."""
+        self._placements[-1].append((zero, one))
+
+    def wants_cycle(self) -> bool:
+        """Tell whether there is to be one more at this place; the least number of placements shares the work."""
+        cycles = len(self._placements[-1])
+        if not CYCLES[0] <= cycles < CYCLES[1]:
+            return cycles < CYCLES[0]
+        share = min(self.placements / PLACEMENTS[0], 1.0)
+        return _error(_cycle_log_ratios(self.turns)) > self._aim / math.sqrt(share)
+
+
+def _take_turns(visit: Callable[[int, int], tuple[float, ...]], taken: _Taken, plan: Plan) -> None:
     """Take turns in ABBA order until the cycles agree; a visit is two turns long.
 
-    The first visit to either slot after it was prepared is thrown away, but for the turn before the first cycle: the
-    first samples of a copy of 1 GB were 5 % slow.
+    The first visit to either slot at a new place is thrown away, but for the turn before the first cycle: the first
+    samples of a copy of 1 GB were 5 % slow.
     """
-    zero: list[tuple[float, ...]] = []
-    one: list[tuple[float, ...]] = []
-    visit(1, SAMPLES)
-    before = visit(0)[SAMPLES:]
-    until = time.monotonic() + settle_s
-    while len(zero) < CYCLES[1]:
-        between, around = visit(1), visit(0)
-        after, then = around[:SAMPLES], around[SAMPLES:]
+    until = time.monotonic() + (0.0 if taken.placements else SETTLE_S)
+    seconds = statistics.median(visit(1, SAMPLES))
+    length = _turn_samples(plan, seconds)
+    before = visit(0, 2 * length)[length:]
+    taken.begin(seconds)
+    settled = False
+    while taken.wants_cycle():
+        between, around = visit(1, 2 * length), visit(0, 2 * length)
+        after, then = around[:length], around[length:]
         drift = abs(math.log(statistics.median(after) / statistics.median(before)))
-        if zero or drift < DRIFT or time.monotonic() >= until:
-            zero.append(before + after)
-            one.append(between)
-            if len(zero) >= CYCLES[0] and _error(zero, one) <= CYCLE_ERROR * math.sqrt(PREPARATIONS):
-                break
+        settled = settled or drift < DRIFT or time.monotonic() >= until
+        if settled:
+            taken.add(before + after, between)
         before = then
-    return tuple(zero), tuple(one)
 
 
-def _error(zero: Sequence[tuple[float, ...]], one: Sequence[tuple[float, ...]]) -> float:
-    """Return the standard error of the median of the cycles' log ratios, which is the same whoever is head."""
-    ratios = cycle_log_ratios(tuple(zero), tuple(one))
-    return _MEDIAN_ERROR * statistics.stdev(ratios) / math.sqrt(len(ratios))
+def _turn_samples(plan: Plan, seconds: float) -> int:
+    """Choose the samples of a turn by the time of a call.
+
+    >>> alone = Plan(method=Method.GRAPH, calls=1, input_sets=1)
+    >>> [_turn_samples(alone, seconds) for seconds in (200e-6, 600e-6, 1.7e-3, 20e-3)]
+    [6, 3, 1, 1]
+    """
+    if plan.calls > 1:
+        return SAMPLES
+    least, most = SAMPLES_ALONE
+    return min(max(round(TURN_S / seconds), least), most)
 
 
 def _sample_launches(slots: Slots, case: Case) -> Turns:
@@ -254,7 +353,7 @@ def _sample_apart(
         if plan not in (None, prepared.plan):  # it could not be captured into a graph: sample both alike
             return _sample_apart(slots, case, prepared.plan, pins)
         plan, choices[slot] = prepared.plan, prepared.choices
-        taken[slot].extend(slots[slot].visit(case, PREPARATIONS * CYCLES[1] * SAMPLES))
+        taken[slot].extend(slots[slot].visit(case, SAMPLES_APART))
     return PairSample(
         case=case,
         plan=prepared.plan,

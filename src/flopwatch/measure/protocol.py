@@ -26,6 +26,7 @@ class Op(enum.Enum):
     VISIT = ("visit", 60.0)
     LAUNCH = ("launch", 60.0)
     LEND = ("lend", 60.0)
+    PLACE = ("place", 60.0)
     RELEASE = ("release", 60.0)
     TIME = ("time", 300.0)
     TUNE = ("tune", 300.0)

@@ -59,6 +59,7 @@ class Session:
             ),
             Op.VISIT.word: lambda case, request: self.prepared(case).sample(request.samples, warm_up=WARM_UP_SAMPLES),
             Op.LEND.word: lambda case, _request: self.prepared(case).lend(),
+            Op.PLACE.word: lambda case, _request: self.prepared(case).place(),
             Op.LAUNCH.word: lambda case, request: self.prepared(case).launch(request.samples),
             Op.RELEASE.word: lambda _case, _request: self.release(),
             Op.TIME.word: lambda case, _request: self.time(case),

@@ -41,7 +41,7 @@ MAX_INPUT_SETS = 256
 #: fit an eighth of the free memory.
 SPREAD_INPUT_SETS = 16
 MAX_CALLS = 1024
-#: A preparation sets up to so many pages of 2 MiB aside before anything else, at random: memory that is given back and
+#: Up to so many pages of 2 MiB are set aside before results are given memory, at random: memory that is given back and
 #: allocated again is mostly the same, so that results would lie where they lay before.
 SPACER_PAGES = 64
 _WARM_UP_SAMPLES = 3
@@ -70,7 +70,7 @@ class PreparedCase:
         tensors = open_lent(lent) if lent else None
         self.refusal = Refusal.UNOPENED if lent and tensors is None else None
         self._call = suite.call(case.provider)
-        self._spacer = torch.empty(secrets.randbelow(SPACER_PAGES) << 21, dtype=torch.uint8, device="cuda")
+        self._spacer = _new_spacer()
         own = make_inputs(suite, case, seed=0)
         self._inputs = [own]
         self._memory: torch.Tensor | None = None
@@ -115,6 +115,24 @@ class PreparedCase:
                 events.append((start, end))
         torch.cuda.synchronize()
         return tuple(start.elapsed_time(end) * 1e-3 / self.plan.calls for start, end in events)
+
+    def place(self) -> None:
+        """Move the results to other memory and capture the calls anew; the inputs are left where they are.
+
+        What is not captured allocates its results at every call, and stays as it is.
+        """
+        if self._graph is None:
+            return
+        self._spacer = _new_spacer()
+        try:
+            captured = self._capture()  # while the ones before live, so that their memory is not taken again
+        except torch.OutOfMemoryError:
+            self._graph = self._results = None
+            torch.cuda.empty_cache()
+            captured = self._capture()
+        self._graph, self._results = captured
+        torch.cuda.empty_cache()
+        self.sample(_WARM_UP_SAMPLES)
 
     def lend(self) -> str:
         """Describe the memory of the inputs to another process."""
@@ -192,6 +210,10 @@ class PreparedCase:
         with torch.cuda.graph(graph):
             results = self._uncaptured()
         return graph, results
+
+
+def _new_spacer() -> torch.Tensor:
+    return torch.empty(secrets.randbelow(SPACER_PAGES) << 21, dtype=torch.uint8, device="cuda")
 
 
 @functools.cache
