@@ -260,7 +260,7 @@ def test_a_case_that_fails_now_and_then_is_unsure_though_head_had_the_bad_luck()
 
 
 def test_a_gpu_that_is_lost_makes_the_run_unfit_and_loses_nothing_that_was_measured() -> None:
-    found = measure(Gpu(slowdown={"Add": 0.05}, lost_after=3), [verdict(name) for name in CASES])
+    found = measure(Gpu(slowdown={"Add": 0.05}, lost_after=3 * len(CASES) + 1), [verdict(name) for name in CASES])
     assert "the GPU is lost" in found.unfit
     assert {entry.mark for entry in found.verdicts} == {Mark.UNSURE}
     assert len(found.pairs) == 3

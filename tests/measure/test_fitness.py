@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -194,22 +195,48 @@ def test_a_chip_that_warms_up_and_then_settles_is_fit() -> None:
     assert fitness.over_run(warming, ours=(), invalid=0, measured=10) == ()
 
 
+@pytest.mark.parametrize("cases", [1, 66])
+@pytest.mark.parametrize("seed", range(20))
+def test_cases_that_warm_the_chip_in_random_order_are_no_slope(cases: int, seed: int) -> None:
+    # What an H200 said after the last case of each of 18 pairs; 16 s a pair.
+    seen = [45, 50, 47, 46, 44, 48, 46, 45, 47, 46, 46, 45, 46, 47, 50, 56, 50, 52]
+    random = Random(seed)
+    snapshots = [
+        replace(REST, time_s=16.0 * number / cases, temperature_c=random.choice(seen)) for number in range(8 * cases)
+    ]
+
+    assert fitness.over_run(snapshots, ours=(), invalid=0, measured=10) == ()
+
+
+def test_a_chip_that_warms_up_among_such_cases_is_seen() -> None:
+    random = Random(0)
+    snapshots = [
+        replace(snapshot, temperature_c=(snapshot.temperature_c or 0) + random.choice([-3, 0, 3, 9]))
+        for snapshot in heating(20.0)
+    ]
+
+    assert len(fitness.over_run(snapshots, ours=(), invalid=0, measured=10)) == 1
+
+
 def test_a_short_run_has_no_slope() -> None:
-    assert fitness.temperature_slope(heating(100.0, span_s=59)) is None
+    assert fitness.temperature_slope(heating(100.0, span_s=59)) == fitness.UNKNOWN_SLOPE
 
 
 def test_a_gpu_without_a_temperature_has_no_slope() -> None:
-    assert fitness.temperature_slope([replace(snapshot, temperature_c=None) for snapshot in heating(1.0)]) is None
+    blind = [replace(snapshot, temperature_c=None) for snapshot in heating(1.0)]
+
+    assert fitness.temperature_slope(blind) == fitness.UNKNOWN_SLOPE
 
 
 def test_snapshots_that_end_in_one_point_have_no_slope() -> None:
-    assert fitness.temperature_slope([REST, replace(REST, time_s=300.0, temperature_c=80)]) is None
+    assert fitness.temperature_slope([REST, replace(REST, time_s=300.0, temperature_c=80)]) == fitness.UNKNOWN_SLOPE
 
 
 def test_the_slope_is_in_degrees_a_minute() -> None:
-    slope = fitness.temperature_slope(heating(6.0))
+    slope, error = fitness.temperature_slope(heating(6.0))
 
     assert slope == pytest.approx(6.0, abs=0.2)
+    assert error < 0.1
 
 
 @pytest.mark.parametrize(("invalid", "faults"), [(0, 0), (300, 0), (301, 1), (1200, 1)])

@@ -59,7 +59,7 @@ class Experiment(abc.ABC):
         seconds: the median of each pair.
         launch_seconds: likewise of the cost to the host.
         causes: of a case's failures, a line each.
-        snapshots: of the GPU, one a pair.
+        snapshots: of the GPU, one a case of each pair.
         processes: all workers.
         invalid: how many samples had a fault.
     """
@@ -134,9 +134,9 @@ class Experiment(abc.ABC):
                 except CaseFailed as error:
                     log.faults[case.id] = str(error)
                     self.causes[case].append(str(error).splitlines()[0])
-            # While they are there: a process that is unknown beside them is somebody else's.
+                # While the workers are there: a process that is unknown beside them is somebody else's.
+                self.snapshots.append(self.watch.snapshot())
             self.processes |= {worker.pid for worker in workers if worker.pid is not None}
-            self.snapshots.append(self.watch.snapshot())
         return replace(log, seconds=time.monotonic() - start)
 
     def _keep(self, case: Case, sample: PairSample, arms: Arms, log: PairLog) -> None:

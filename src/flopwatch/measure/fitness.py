@@ -61,6 +61,13 @@ MAX_SLOPE_C_PER_MIN = 10.0
 #: in runs shorter than this: the chip and its heat sink need tens of seconds to settle.
 MIN_SLOPE_SPAN_S = 60.0
 
+#: The slope must be past the limit by this many times its own standard error, on so many snapshots: after a large
+#: product the chip is 10 degrees warmer than after a copy. From the last case of each of 8 pairs, in random order, a
+#: slope of more than 10 degrees a minute came out in 4 of 100 runs on a GPU that stayed at 47 (H200, 2026-11-21).
+SLOPE_ERRORS = 4.0
+MIN_SLOPE_SNAPSHOTS = 10
+UNKNOWN_SLOPE = (0.0, math.inf)
+
 #: Share of invalid (pair, case) samples past which the whole run is worth nothing. With a quarter gone the minimum
 #: detectable effect grows by sqrt(4/3), 15 %, and what remains is the machine's choice.
 MAX_INVALID_SHARE = 0.25
@@ -186,8 +193,8 @@ def over_run(snapshots: Sequence[Snapshot], *, ours: Collection[int], invalid: i
     faults = []
     if foreign := newcomers(snapshots, ours=ours):
         faults.append(_busy(foreign, "the GPU"))
-    slope = temperature_slope(snapshots)
-    if slope is not None and slope > MAX_SLOPE_C_PER_MIN:
+    slope, error = temperature_slope(snapshots)
+    if slope - SLOPE_ERRORS * error > MAX_SLOPE_C_PER_MIN:
         faults.append(
             Fault(
                 what=f"the GPU's temperature moved by {slope:+.1f} degrees C a minute",
@@ -217,19 +224,23 @@ def newcomers(snapshots: Iterable[Snapshot], *, ours: Collection[int]) -> set[in
     return seen - set(ours) if seen & set(ours) else set()
 
 
-def temperature_slope(snapshots: Sequence[Snapshot]) -> float | None:
-    """Return how fast the temperature moves in the second half of a run, degrees C a minute, by least squares.
+def temperature_slope(snapshots: Sequence[Snapshot]) -> tuple[float, float]:
+    """Return how fast the temperature moves in the second half of a run, and the standard error of that.
 
-    None where the snapshots span less than `MIN_SLOPE_SPAN_S`, or do not tell the temperature.
+    Both are in degrees C a minute, by least squares. Nothing is known, 0 give or take infinity, where the snapshots
+    span less than `MIN_SLOPE_SPAN_S`, are fewer than `MIN_SLOPE_SNAPSHOTS`, or do not tell the temperature.
     """
     told = [(snapshot.time_s, snapshot.temperature_c) for snapshot in snapshots if snapshot.temperature_c is not None]
     if not told or told[-1][0] - told[0][0] < MIN_SLOPE_SPAN_S:
-        return None
+        return UNKNOWN_SLOPE
     middle_s = (told[0][0] + told[-1][0]) / 2
     times, degrees = zip(*((time_s, celsius) for time_s, celsius in told if time_s >= middle_s), strict=True)
-    if len(set(times)) < 2:  # noqa: PLR2004 - a slope needs two points
-        return None
-    return statistics.linear_regression(times, degrees).slope * 60
+    if len(set(times)) < MIN_SLOPE_SNAPSHOTS:
+        return UNKNOWN_SLOPE
+    slope, start = statistics.linear_regression(times, degrees)
+    residual = math.hypot(*(celsius - start - slope * time_s for time_s, celsius in zip(times, degrees, strict=True)))
+    error = residual / math.sqrt(len(times) - 2) / (statistics.pstdev(times) * math.sqrt(len(times)))
+    return slope * 60, error * 60
 
 
 def describe(faults: Sequence[Fault]) -> str:
