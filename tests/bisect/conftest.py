@@ -93,6 +93,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(Sides, "start_nurseries", lambda _sides: None)
     monkeypatch.setattr("flopwatch.measure.nvml.present_gpus", lambda: {"GPU-0": "NVIDIA H200"})
     monkeypatch.setattr("flopwatch.bisect.times.Watch", watch)
+    monkeypatch.setattr("flopwatch.measure.pair.SETTLE_S", 0.0)  # how much noise is drawn must not depend on the time
     return machine
 
 

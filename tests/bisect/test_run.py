@@ -165,7 +165,7 @@ def test_commits_that_do_not_differ_are_no_case_for_a_bisection(line: Line) -> N
 
 
 def test_doubt_comes_with_the_pairs_that_would_settle_it(line: Line, machine: Machine) -> None:
-    machine.gpu.noise = 0.04
+    machine.gpu.noise = 0.03
     good, bad = line.takes(FAST), line.takes(SLOW)
     found = bisect(line, good, bad)
     assert not found.differs
@@ -175,7 +175,7 @@ def test_doubt_comes_with_the_pairs_that_would_settle_it(line: Line, machine: Ma
 
 
 def test_more_pairs_prove_what_few_do_not(line: Line, machine: Machine) -> None:
-    machine.gpu.noise = 0.013
+    machine.gpu.noise = 0.01
     good, bad = line.takes(FAST), line.takes(SLOW)
     found = bisect(line, good, bad, pairs=50)
     assert found.differs

@@ -1,11 +1,12 @@
 """Two cases in one process, taking turns: peers that compute the same, such as a kernel and cuBLAS.
 
-One process gives both the same context, clock and host, so that only what they run differs. Placement of buffers is
-still drawn anew by each preparation, and modes of the machine by each process: callers repeat this in fresh ones.
+One process gives both the same context, clock and host, so that only what they run differs. Modes of the machine are
+still drawn by each process: callers repeat this in fresh ones.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, cast
 
 from flopwatch.measure.pair import NO_PINS, sample_pair
@@ -44,9 +45,10 @@ def sample_rivals(
         plans = [worker.prepare(case, None, own).plan for case, own in zip(rivals, pins, strict=True)]
         plan = max(plans, key=lambda own: own.calls)
     worker.release(rivals[0])  # all that is prepared: what was measured before these, too
+    asking = threading.Lock()  # the one worker, which both slots are
     slots = [
         # A call outside of a graph asks the tuner again, whichever case was prepared last: both have the pins of both.
-        _Rival(worker, case, (*pins[1 - slot], *pins[slot]))
+        _Rival(worker, case, (*pins[1 - slot], *pins[slot]), asking)
         for slot, case in enumerate(rivals)
     ]
     return sample_pair(cast("Slots", tuple(slots)), rivals[0], plan=plan, meter=meter)
@@ -55,10 +57,11 @@ def sample_rivals(
 class _Rival:
     """One case of a worker, in the place that a worker of its own has in a pair."""
 
-    def __init__(self, worker: Worker, case: Case, pins: Sequence[Choice]) -> None:
+    def __init__(self, worker: Worker, case: Case, pins: Sequence[Choice], asking: threading.Lock) -> None:
         self._worker = worker
         self._case = case
         self._pins = pins
+        self._asking = asking
 
     def prepare(
         self, _case: Case, plan: Plan | None = None, _pins: Sequence[Choice] = (), *, lent: str = ""
@@ -68,6 +71,13 @@ class _Rival:
     def lend(self, _case: Case, _to: Worker) -> str:
         """Lend nothing: a process cannot open its own memory a second time."""
         return ""
+
+    def place(self, _case: Case) -> None:
+        with self._asking:  # a pair asks both slots at the same time
+            self._worker.place(self._case)
+
+    def abandon(self) -> None:
+        self._worker.abandon()
 
     def visit(self, _case: Case, samples: int) -> tuple[float, ...]:
         return self._worker.visit(self._case, samples)
