@@ -123,6 +123,12 @@ def changepoints(session: nox.Session) -> None:
     _python(session, "-m", "evidence.changepoints", *_arguments(session))
 
 
+@nox.session(requires=["environment"], venv_backend="none", default=False)
+def calibrate(session: nox.Session) -> None:
+    """Hold the static rules against planted changes. After `--`: compile FILE, measure FILE (on a GPU), or docs."""
+    _python(session, "-m", "evidence.static_calibration", *_arguments(session))
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, formatting, the scripts of the shell, and the workflows."""

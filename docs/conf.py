@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 from flopwatch import __version__
 from flopwatch.cli import build_parser
 from flopwatch.cli.manual import manual
+from flopwatch.static.catalogue import catalogue
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -52,14 +53,15 @@ def keep_magnitudes(_app: Sphinx, _what: str, _name: str, _value: object, _optio
     lines[:] = [re.sub(r"\|(\w+)\|", r"\\|\1\\|", line) for line in lines]
 
 
-def write_commands(app: Sphinx) -> None:
-    """Write the page of the commands; it is kept in the repository, too, where the other pages link to it."""
-    path, text = Path(app.srcdir) / "commands.md", manual(build_parser())
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
-        path.write_text(text, encoding="utf-8")
+def write_pages(app: Sphinx) -> None:
+    """Write the pages that are made of code; they are kept in the repository, too, where other pages link to them."""
+    for name, text in (("commands.md", manual(build_parser())), ("devices.md", catalogue())):
+        path = Path(app.srcdir) / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
 
 
 def setup(app: Sphinx) -> None:
     """Connect to Sphinx."""
-    app.connect("builder-inited", write_commands)
+    app.connect("builder-inited", write_pages)
     app.connect("autodoc-process-docstring", keep_magnitudes)

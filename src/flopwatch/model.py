@@ -73,12 +73,14 @@ class Failure:
 class KernelFacts:
     """What the compiler made of one kernel in one configuration for one device.
 
-    Byte counts are per thread for spills and stack, per block for shared memory. `occupancy` is the share of warp
-    slots of a multiprocessor that can be resident (0 to 1), `occupancy_limit` what bounds it. `code_fingerprint` hashes
-    the code sections that reach the device, free of file names and line numbers. `instructions` counts those of the
-    machine by class, and "all" of them; `loop_instructions` those of them inside loops, empty where there is none or
-    its bounds are not known; `code_bytes` is what they take, without padding. Where they could not be counted,
-    `uncounted` says why. A configuration that does not compile or fit has `failure` and no numbers.
+    Byte counts are per thread for spills and stack, per block for shared memory. Of the `registers` of a thread
+    `accumulator_registers` are those of AMD's matrix accumulators; `scalar_registers` are AMD's, per wave. `occupancy`
+    is the share of warp slots of a multiprocessor that can be resident (0 to 1), `occupancy_limit` what bounds it.
+    `code_fingerprint` hashes the code sections that reach the device, free of file names and line numbers.
+    `instructions` counts those of the machine by class, and "all" of them; `loop_instructions` those of them inside
+    loops, empty where there is none or its bounds are not known; `code_bytes` is what they take, without padding. Where
+    they could not be counted, `uncounted` says why. A configuration that does not compile or fit has `failure` and no
+    numbers.
     """
 
     kernel: str
@@ -87,6 +89,8 @@ class KernelFacts:
     variant: str
     chosen: bool
     registers: int | None = None
+    accumulator_registers: int | None = None
+    scalar_registers: int | None = None
     spill_store_bytes: int | None = None
     spill_load_bytes: int | None = None
     stack_bytes: int | None = None

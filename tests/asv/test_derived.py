@@ -38,6 +38,15 @@ def test_a_call_at_the_roofline_is_at_100_percent_of_it() -> None:
     assert value(ROOFLINE, 4e-3, memory_bound) == pytest.approx(50)
 
 
+def test_each_case_is_held_against_the_peak_of_its_own_operands() -> None:
+    work = {"flops": [989.4e9] * 4, "bytes_moved": [1.0] * 4}
+    params = [["'8192'"], ["'float16'", "'float8_e4m3fn'"], ["'flopwatch'", "'torch'"]]
+    sixteen, _, eight, _ = ROOFLINE.works(work | {"params": params}, "NVIDIA H200")
+
+    assert value(ROOFLINE, 1e-3, sixteen) == pytest.approx(100)
+    assert value(ROOFLINE, 1e-3, eight) == pytest.approx(50, rel=1e-4)
+
+
 @pytest.mark.parametrize("gpu", ["", "none (static h200)", "NVIDIA H100 PCIe"])
 def test_a_gpu_whose_peaks_are_not_known_has_no_roofline(gpu: str) -> None:
     assert ROOFLINE.works(WORK, gpu) == []

@@ -204,6 +204,14 @@ def test_without_a_gpu_wrong_numbers_are_a_failure(machine: Machine, numbers: ob
     assert read(cache, OURS, "registers") == 40
 
 
+def test_numbers_that_the_interpreter_cannot_know_are_no_failure(machine: Machine) -> None:
+    machine.gpu, machine.numbers = None, Failure(kind="NotCovered", message="inline_asm")
+
+    value = read(measured(), OURS, "max_diff")
+    assert isinstance(value, float)
+    assert math.isnan(value)
+
+
 def test_a_failed_case_raises_its_cause_and_keeps_the_other_metrics(machine: Machine, tmp_path: Path) -> None:
     machine.timing = Failure(kind="OutOfResources", message="shared memory", traceback="where")
     cache = measured()

@@ -52,6 +52,7 @@ class Gpu:
     noise: float = 0.001
     interrupt_after: int = 10**9
     visits: int = 0
+    visited: Arm | None = None
     started: list[Arm] = field(default_factory=list)
     ran: list[tuple[Arm, str, tuple[str, ...]]] = field(default_factory=list)
     random: random.Random = field(default_factory=lambda: random.Random(1))
@@ -123,6 +124,7 @@ class FakeWorker:
     def visit(self, case: Case, samples: int) -> tuple[float, ...]:
         assert case in self.ready
         self.gpu.visits += 1
+        self.gpu.visited = self.arm
         if self.gpu.visits > self.gpu.interrupt_after:
             raise KeyboardInterrupt
         noise = self.offset + self.gpu.random.gauss(0, self.gpu.noise)

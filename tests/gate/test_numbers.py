@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, cast
 import pytest
 from tests.measure.conftest import write_code
 
-from flopwatch.config import Config
+from flopwatch.config import Config, load_config
 from flopwatch.gate.numbers import (
     SEEDS,
     _ask_all,
@@ -31,6 +31,8 @@ from flopwatch.verdict import Side
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from tests.conftest import ToyRepository
 
     from flopwatch.gate.result import CaseVerdict
 
@@ -298,6 +300,169 @@ def test_small_cases_may_be_run_on_head_alone() -> None:
     assert (verdict.mark, verdict.head.failure) == (None, None)
     assert verdict.base == verdict.head
     assert gpu.asked == {(Arm.HEAD, "numbers", 1): 1 + len(SEEDS)}
+
+
+NO_ASM = Failure(kind="NotCovered", message="inline_asm")
+
+
+@pytest.mark.parametrize(
+    ("failing", "mark", "reason"),
+    [
+        ({Arm.BASE: NO_ASM, Arm.HEAD: NO_ASM}, None, "not covered without a GPU: inline_asm"),
+        ({Arm.HEAD: NO_ASM}, Mark.UNSURE, "no longer covered without a GPU: inline_asm"),
+        ({Arm.BASE: NO_ASM}, None, "not compared: base is not covered without a GPU: inline_asm"),
+        (
+            {Arm.BASE: Failure(kind="ImportError", message="new"), Arm.HEAD: NO_ASM},
+            None,
+            "not covered without a GPU: inline_asm",
+        ),
+    ],
+)
+def test_what_the_interpreter_cannot_do_is_neither_passed_nor_held_against_head(
+    failing: dict[Arm, Failure], mark: Mark | None, reason: str
+) -> None:
+    gpu = Gpu(failing={(arm, "numbers"): failure for arm, failure in failing.items()})
+    (verdict,) = check_small(FakeSides(gpu), [declared()], both=True)
+    assert (verdict.mark, verdict.reason, verdict.compared) == (mark, reason, False)
+
+
+def test_a_head_that_is_wrong_is_broken_though_base_is_not_covered() -> None:
+    gpu = Gpu(failing={(Arm.BASE, "numbers"): NO_ASM})
+    (verdict,) = check_small(FakeSides(gpu), [replace(declared(), max_diff_eps=0.1)], both=True)
+    assert verdict.mark is Mark.BROKEN
+    assert verdict.reason.startswith("new, and wrong")
+
+
+#: Each function leaves its input as it is on a device; the interpreter can run the last three alone.
+FEATURES = """\
+import torch
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.language.extra import libdevice
+
+
+@triton.jit
+def asm_kernel(x, out):
+    i = tl.arange(0, 32)
+    y = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(x + i)], dtype=tl.float32, is_pure=True, pack=1)
+    tl.store(out + i, y)
+
+
+@gluon.jit
+def gluon_kernel(x, out):
+    i = gl.arange(0, 32, layout=gl.BlockedLayout([1], [32], [1], [0]))
+    gl.store(out + i, gl.load(x + i))
+
+
+@triton.jit
+def same(x):
+    return x
+
+
+@triton.jit
+def map_kernel(x, out):
+    i = tl.arange(0, 32)
+    tl.store(out + i, tl.map_elementwise(same, tl.load(x + i)))
+
+
+@triton.jit
+def bessel_kernel(x, out):
+    i = tl.arange(0, 32)
+    a = tl.load(x + i)
+    tl.store(out + i, a + 0 * libdevice.jn(2, a))
+
+
+@triton.jit
+def added_kernel(x, out):
+    source = tl.make_tensor_descriptor(x, [4, 8], [8, 1], [4, 8])
+    target = tl.make_tensor_descriptor(out, [4, 8], [8, 1], [4, 8])
+    target.store([0, 0], source.load([0, 0]) * 0)
+    target.atomic_add([0, 0], source.load([0, 0]))
+
+
+@triton.jit
+def float8_kernel(x, out):
+    i = tl.arange(0, 32)
+    tl.store(out + i, tl.load(x + i).to(tl.float8e4b15).to(tl.float32))
+
+
+@triton.jit
+def erf_kernel(x, out):
+    i = tl.arange(0, 32)
+    a = tl.load(x + i)
+    tl.store(out + i, a + libdevice.erf(a) - tl.erf(a))
+
+
+@triton.jit
+def rounded_kernel(x, out):
+    i = tl.arange(0, 32)
+    tl.store(out + i, tl.load(x + i).to(tl.bfloat16).to(tl.float8e5).to(tl.float32))
+
+
+@triton.jit
+def stray_kernel(x, out):
+    i = tl.arange(0, 32)
+    tl.store(out + i, tl.load(x + i + 1))
+
+
+def launch(name, x):
+    out = torch.empty_like(x)
+    globals()[f"{name}_kernel"][(1,)](x, out, num_warps=1)
+    return out
+"""
+FEATURE_SUITE = """\
+import torch
+from flopwatch import Suite
+from toykernels import launch
+
+
+class Feature(Suite):
+    params = (["asm", "gluon", "map", "bessel", "added", "float8", "erf", "rounded", "stray"],)
+    param_names = ("name",)
+
+    def inputs(self, name, *, seed):
+        return name, (torch.arange(32.0, device="cuda") % 5).roll(seed)
+
+    def run(self, name, x):
+        return launch(name, x)
+
+    def reference(self, name, x):
+        return x.double()
+
+    def flops(self, name):
+        return 1
+
+    def bytes_moved(self, name):
+        return 1
+"""
+
+
+def test_kernels_that_the_interpreter_cannot_run_are_listed_by_what_they_use(
+    toy: ToyRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    toy.kernel.write_text(FEATURES, encoding="utf-8")
+    toy.suite.write_text(FEATURE_SUITE, encoding="utf-8")
+    sides = Sides(load_config(toy.root), device="h200", base_tree=toy.root, head_tree=toy.root)
+    names = ("asm", "gluon", "map", "bessel", "added", "float8", "erf", "rounded", "stray")
+    entries = [declared(Case(suite="Feature", values=(name, "flopwatch"))) for name in names]
+    reasons = {
+        verdict.case.values[0]: verdict.reason.removeprefix("not covered without a GPU: ")
+        for verdict in check_small(sides, entries, both=False)
+    }
+    assert reasons == {
+        "asm": "inline_asm",
+        "gluon": "Gluon",
+        "map": "map_elementwise",
+        "bessel": "libdevice's __nv_jnf",
+        "added": "descriptor.atomic_add",
+        "float8": "conversion of fp8e4b15",
+        "erf": "",
+        "rounded": "",
+        "stray": f"wrong on both sides: error inf eps, ceiling {Config().max_diff_eps:g}",
+    }
 
 
 #: There is room for one process that runs `crowds`: another one dies.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -23,7 +24,21 @@ class HotWatch(FakeWatch):
         return 0x20
 
 
+@dataclass(kw_only=True)
+class ClockWatch(FakeWatch):
+    """Reads an H200 on which one arm runs at a lower clock."""
+
+    lower_mhz: int = 0
+    arm: Arm = Arm.HEAD
+    gpu_in_use: Gpu = field(default_factory=Gpu)
+
+    def clock(self) -> int:
+        return 1980 - self.lower_mhz * (self.gpu_in_use.visited is self.arm)
+
+
 def pairs(gpu: Gpu, *, head_slot: int = 0, watch: FakeWatch | None = None) -> Pairs:
+    if isinstance(watch, ClockWatch):
+        watch.gpu_in_use = gpu
     return Pairs(
         sides=FakeSides(gpu),
         watch=cast("Watch", watch or FakeWatch()),
@@ -102,6 +117,44 @@ def test_a_sample_with_a_fault_is_counted_and_not_kept() -> None:
     assert ["slowed down" in log.faults[ADD.id] for log in found.logs] == [True, True]
     assert found.medians(ADD, Arm.HEAD) == (None, None)
     assert "2 of 2 samples are invalid" in found.unfit()
+
+
+def test_pairs_at_different_clocks_are_invalid_while_they_are_few_and_used_when_they_are_not() -> None:
+    watch = ClockWatch()
+    found = pairs(Gpu(noise=0.0, seconds={("Add", "head"): 1.05e-5}), watch=watch)
+    found.measure([ADD], 4)
+    watch.lower_mhz = 30
+    found.measure([ADD], 3)
+    assert (found.left_out(ADD), found.clocks(ADD)) == (3, "")
+    assert "3 of 7 samples are invalid" in found.unfit()
+    assert found.notes() == (f"{ADD.id}: 3 of 7 pairs could not be used",)
+    found.measure([ADD], 1)
+    assert (found.left_out(ADD), found.unfit(), found.notes()) == (0, "", ())
+    assert found.clocks(ADD) == "the sides run at different clocks: 1980 MHz (base) and 1950 MHz (head)"
+    assert [len(log.log_ratios) for log in found.logs] == [1] * 8
+    assert [list(log.clock_log_ratios.values()) for log in found.logs[4:]] == [
+        [pytest.approx(math.log(1950 / 1980))]
+    ] * 4
+
+
+def test_clocks_that_differ_now_for_the_one_side_and_now_for_the_other_are_neithers() -> None:
+    watch = ClockWatch(lower_mhz=30)
+    found = pairs(Gpu(noise=0.0), watch=watch)
+    found.measure([ADD], 2)
+    watch.arm = Arm.BASE
+    found.measure([ADD], 2)
+    assert found.clocks(ADD) == "the clocks of the two slots differed in 4 of 4 pairs, neither side's the lower"
+
+
+def test_times_are_those_of_the_pairs_that_are_used() -> None:
+    gpu, watch = Gpu(noise=0.0), ClockWatch()
+    found = pairs(gpu, watch=watch)
+    found.measure([ADD], 2)
+    watch.lower_mhz, gpu.seconds = 30, {("Add", "head"): 2e-5}
+    found.measure([ADD], 1)
+    assert found.medians(ADD, Arm.HEAD)[0] == pytest.approx(1e-5)
+    found.measure([ADD], 2)
+    assert found.medians(ADD, Arm.HEAD)[0] == pytest.approx(2e-5)
 
 
 def test_a_neighbour_makes_the_pairs_unfit_and_the_own_workers_do_not() -> None:

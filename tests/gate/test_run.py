@@ -103,6 +103,14 @@ def test_a_changed_launch_is_shown_in_the_facts(toy: ToyRepository) -> None:
     toy.edit("num_warps=4", "num_warps=8")
     result = gate(toy)
     assert any("num_warps=8" in change.text for change in result.fact_changes)
+    of_cases = {
+        entry.case.values[1]: (result.base_facts[entry.base[0]], result.facts[entry.head[0]])
+        for entry in result.kernels
+    }
+    assert {
+        dtype: (base.num_warps, head.num_warps, base.variant[:5], head.variant[:5])
+        for dtype, (base, head) in of_cases.items()
+    } == {"float16": (4, 8, "*fp16", "*fp16"), "float32": (4, 8, "*fp32", "*fp32")}
 
 
 def test_a_suite_that_only_head_can_run_is_new_not_broken(toy: ToyRepository) -> None:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flopwatch.config import Config
 from flopwatch.errors import MachineError, UsageError
-from flopwatch.gate.pairs import MAX_FAILURES, Observer
+from flopwatch.gate.pairs import MAX_FAILURES, Observer, Pairs
 from flopwatch.gate.result import CaseVerdict
 from flopwatch.gate.sides import Arm, Sides
-from flopwatch.gate.times import SENTINELS, Times, design_for, measure_times
+from flopwatch.gate.times import SENTINELS, Times, design_for, measure_times, time_table
 from flopwatch.measure.client import CaseFailed, Mode, Worker
 from flopwatch.measure.machine import Snapshot
 from flopwatch.measure.protocol import Method, Plan, Prepared
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from flopwatch.measure.nvml import Watch
 
 PLAN = Plan(method=Method.GRAPH, calls=16, input_sets=16)
+HARDWARE_THERMAL_BIT = 0x40
 
 
 @dataclass(kw_only=True)
@@ -44,10 +47,24 @@ class Gpu:
     interrupt_launch_anew: bool = False
     lost_after: int = 10**9
     processes: tuple[int, ...] = ()
+    #: Of an arm in a case, in all pairs or in some; and the pairs in which the GPU slows down.
+    clocks_mhz: dict[tuple[Arm, str], int] = field(default_factory=dict)
+    odd_pairs: frozenset[int] | None = None
+    throttled_pairs: frozenset[int] = frozenset()
+    ran: tuple[Arm, str] | None = None
     visits: int = 0
     started: list[Arm] = field(default_factory=list)
     anew: list[bool] = field(default_factory=list)
     random: random.Random = field(default_factory=lambda: random.Random(1))
+
+    @property
+    def pair(self) -> int:
+        """The number of the pair that is measured, where nothing else starts workers."""
+        return (len(self.started) - 1) // 2
+
+    def clock(self) -> int:
+        odd = self.odd_pairs is None or self.pair in self.odd_pairs
+        return self.clocks_mhz.get(self.ran, 1980) if odd and self.ran else 1980
 
 
 class FakeWorker:
@@ -85,6 +102,7 @@ class FakeWorker:
 
     def visit(self, case: Case, samples: int) -> tuple[float, ...]:
         self.gpu.visits += 1
+        self.gpu.ran = (self.arm, case.suite)
         if self.gpu.visits > self.gpu.interrupt_after:
             raise KeyboardInterrupt
         slowdown = self.gpu.slowdown.get(case.suite, 0.0) if self.arm is Arm.HEAD else 0.0
@@ -95,6 +113,19 @@ class FakeWorker:
             raise KeyboardInterrupt
         slowdown = self.gpu.launch_slowdown if self.arm is Arm.HEAD else 0.0
         return (2e-5 * math.exp(5 * self.offset) * (1 + slowdown),) * samples
+
+
+class SlotGpu(Gpu):
+    """A GPU whose clock depends on the pair and the slot, not on the arm."""
+
+    def __init__(self, clocks_mhz: Sequence[int]) -> None:
+        super().__init__()
+        self.slot_clocks_mhz = clocks_mhz
+
+    def clock(self) -> int:
+        assert self.ran is not None
+        slot = self.started[2 * self.pair :].index(self.ran[0])
+        return self.slot_clocks_mhz[2 * self.pair + slot]
 
 
 class FakeSides(Sides):
@@ -113,10 +144,10 @@ class FakeWatch:
     snapshots: int = 0
 
     def clock(self) -> int:
-        return 1980
+        return self.gpu.clock()
 
     def reason_bits(self) -> int:
-        return 0
+        return HARDWARE_THERMAL_BIT if self.gpu.pair in self.gpu.throttled_pairs else 0
 
     def snapshot(self) -> Snapshot:
         self.snapshots += 1
@@ -142,9 +173,9 @@ def verdict(suite: str, *, identical: bool = False, mark: Mark | None = None, re
     return CaseVerdict(case=case, base=Side(bits=("a",)), head=Side(bits=("a",)), mark=mark, reason=reason)
 
 
-def measure(gpu: Gpu, verdicts: Sequence[CaseVerdict], *, config: Config | None = None) -> Times:
+def measure(gpu: Gpu, verdicts: Sequence[CaseVerdict], *, config: Config | None = None, coins: int = 2) -> Times:
     sides = FakeSides(gpu, config or Config(packages=("toy",)))
-    coin = random.Random(2)
+    coin = random.Random(coins)
     design, _ = design_for(sides, [entry.case for entry in verdicts], None)
     return measure_times(
         sides,
@@ -272,6 +303,83 @@ def test_a_neighbour_on_the_gpu_makes_the_run_unfit() -> None:
     found = measure(Gpu(processes=(own, 999), slowdown={"Add": 0.05}), [verdict("Add")])
     assert "999" in found.unfit
     assert found.verdicts[0].mark is Mark.UNSURE
+
+
+def test_a_side_that_always_runs_at_a_lower_clock_is_judged_by_its_time() -> None:
+    gpu = Gpu(slowdown={"Matmul": 0.03}, clocks_mhz={(Arm.BASE, "Matmul"): 1755, (Arm.HEAD, "Matmul"): 1720})
+    found = measure(gpu, [verdict(name) for name in CASES])
+
+    assert [entry.mark for entry in found.verdicts] == [Mark.SAME, Mark.SLOWER, Mark.SAME, Mark.SAME, Mark.SAME]
+    assert [entry.notes for entry in found.verdicts] == [
+        (),
+        ("the sides run at different clocks: 1755 MHz (base) and 1720 MHz (head)",),
+        (),
+        (),
+        (),
+    ]
+    matmul = found.verdicts[1]
+    assert matmul.time is not None
+    assert matmul.time.pairs == 8
+    assert matmul.head.seconds == pytest.approx(1.03e-5, rel=0.01)
+    assert [log.clock_log_ratios for log in found.pairs] == [
+        {"Matmul[flopwatch]": pytest.approx(math.log(1720 / 1755))}
+    ] * len(found.pairs)
+    assert found.unfit == ""
+
+
+def test_a_side_that_is_faster_at_its_own_clock_is_called_faster() -> None:
+    found = measure(Gpu(slowdown={"Add": -0.03}, clocks_mhz={(Arm.HEAD, "Add"): 1900}), [verdict("Add")])
+    assert (found.verdicts[0].mark, found.unfit) == (Mark.FASTER, "")
+
+
+def test_clocks_that_differ_in_a_few_pairs_leave_these_out() -> None:
+    clocks = {(arm, name): 1980 - 100 * number for name in CASES for number, arm in enumerate(Arm)}
+    found = measure(Gpu(clocks_mhz=clocks, odd_pairs=frozenset({2})), [verdict(name) for name in CASES])
+
+    assert [len(log.clock_log_ratios) for log in found.pairs[:4]] == [0, 0, len(CASES), 0]
+    assert {entry.time.pairs for entry in found.verdicts if entry.time} == {len(found.pairs) - 1}
+    assert {entry.notes for entry in found.verdicts} == {()}
+    assert set(found.notes) == {
+        f"{entry.case.id}: 1 of {len(found.pairs)} pairs could not be used" for entry in found.verdicts
+    }
+
+
+def test_a_pair_during_which_the_gpu_slowed_down_is_dropped_whatever_the_clocks() -> None:
+    gpu = Gpu(slowdown={"Add": 0.03}, clocks_mhz={(Arm.HEAD, "Add"): 1900}, throttled_pairs=frozenset({3}))
+    found = measure(gpu, [verdict("Add")])
+
+    assert "slowed down" in found.pairs[3].faults["Add[flopwatch]"]
+    assert [len(log.log_ratios) for log in found.pairs] == [number != 3 for number in range(len(found.pairs))]
+    assert (found.verdicts[0].mark, found.unfit) == (Mark.SLOWER, "")
+
+
+def test_an_interrupted_run_too_is_worth_its_pairs_at_different_clocks() -> None:
+    gpu = Gpu(slowdown={"Add": 0.05}, interrupt_after=600, clocks_mhz={(Arm.HEAD, "Add"): 1900})
+    add = measure(gpu, [verdict(name) for name in CASES]).verdicts[0].time
+    assert add is not None
+    assert add.estimate == pytest.approx(math.log(1.05), abs=0.005)
+
+
+@given(
+    clocks=st.lists(st.sampled_from([1900, 1975, 1980]), min_size=16, max_size=16),
+    turned=st.lists(st.booleans(), min_size=8, max_size=8),
+)
+def test_which_pairs_are_used_does_not_depend_on_who_is_head(clocks: list[int], turned: list[bool]) -> None:
+    logs = []
+    for heads in ([True] * 8, turned):
+        gpu = SlotGpu(clocks)
+        coin = iter(heads)
+        pairs = Pairs(
+            sides=FakeSides(gpu, Config(packages=("toy",))),
+            verdicts={entry.case: entry for entry in [verdict("Add")]},
+            watch=cast("Watch", FakeWatch(gpu=gpu)),
+            observer=Observer(),
+            toss=lambda coin=coin: next(coin),  # type: ignore[misc] # mypy cannot infer a lambda's default
+        )
+        logs.append(pairs.measure([verdict("Add").case], 8))
+    used = [np.isfinite(time_table(each, ["Add[flopwatch]"]).used) for each in logs]
+
+    np.testing.assert_array_equal(used[0], used[1])
 
 
 def test_an_interrupt_while_launches_are_confirmed_keeps_what_was_proved_of_the_time() -> None:

@@ -124,6 +124,28 @@ def test_clocks_that_differ_by_more_than_half_a_percent_make_the_pair_invalid(ot
 
 def test_a_clock_that_could_not_be_read_is_no_difference() -> None:
     assert fitness.pair_fault(slot(None), slot(1980.0)) == ""
+    assert fitness.clocks_apart(slot(None), slot(1980.0)) is None
+
+
+def test_clocks_that_differ_are_those_of_the_slots_in_their_order() -> None:
+    assert fitness.clocks_apart(slot(1980.0), slot(1950.0)) == (1980.0, 1950.0)
+    assert fitness.clocks_apart(slot(1950.0), slot(1980.0)) == (1950.0, 1980.0)
+
+
+@pytest.mark.parametrize("reason", DISQUALIFYING)
+def test_of_a_gpu_that_slowed_down_the_clocks_are_not_what_is_wrong(reason: ThrottleReason) -> None:
+    assert fitness.clocks_apart(slot(1980.0), slot(1200.0, reason)) is None
+
+
+@given(slot_readings, slot_readings)
+def test_a_pair_is_at_fault_for_its_clocks_where_these_are_apart(first: SlotReading, second: SlotReading) -> None:
+    fault = fitness.pair_fault(first, second)
+    assert fault.startswith("the clocks") is (fitness.clocks_apart(first, second) is not None)
+
+
+@pytest.mark.parametrize(("apart", "pairs", "expected"), [(0, 8, True), (3, 8, True), (4, 8, False), (6, 13, True)])
+def test_fewer_than_half_are_a_minority(apart: int, pairs: int, *, expected: bool) -> None:
+    assert fitness.is_minority(apart, pairs) is expected
 
 
 @given(slot_readings, slot_readings)

@@ -377,19 +377,24 @@ def test_a_pair_at_different_clocks_is_at_fault_whichever_slot_was_slow(clocks: 
     for slot, clock in zip(slots, clocks, strict=True):
         slot.clock_mhz = clock
 
-    assert sample(slots).fault == "the clocks of the two slots differ by 1.53 % (1950 and 1980 MHz)"
+    found = sample(slots)
+
+    assert found.fault == "the clocks of the two slots differ by 1.53 % (1950 and 1980 MHz)"
+    assert found.clocks_mhz == clocks
 
 
 @pytest.mark.parametrize("slot", [0, 1])
 def test_a_pair_during_which_the_gpu_slowed_down_is_at_fault(slot: int) -> None:
     slots = sides()
-    slots[slot].bits = HARDWARE_THERMAL_BIT
+    slots[slot].bits, slots[slot].clock_mhz = HARDWARE_THERMAL_BIT, 1200
+    found = sample(slots)
 
-    assert sample(slots).fault.startswith("the GPU slowed down during the pair:")
+    assert found.fault.startswith("the GPU slowed down during the pair:")
+    assert found.clocks_mhz is None
 
 
 def test_a_pair_at_one_clock_is_not_at_fault_nor_is_one_that_nobody_watched() -> None:
-    assert sample(sides()).fault == ""
+    assert (sample(sides()).fault, sample(sides()).clocks_mhz) == ("", None)
     slots = sides()
     slots[0].clock_mhz = 1000
     assert sample_pair(cast("Slots", slots), CASE).fault == ""

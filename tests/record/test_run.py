@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.record.fakes import CASES, FACT, H200, TUNED
+from tests.record.fakes import CASES, FACT, H200, TUNED, FakeWatch
 
 from flopwatch.errors import ExitCode, GitError, MachineError, UndecidedError, UsageError
 from flopwatch.gate.sides import Arm
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 #: The cases in asv's order.
 OURS, PEER, LARGE, _, RARE, SKIPPED = range(6)
 RATIO = "ratio_to_anchor"
+HARDWARE_THERMAL_BIT = 0x40
 
 
 def ids(board: Board) -> list[str]:
@@ -279,15 +280,29 @@ def test_who_failed_in_a_pair_is_told(
     assert (missing.metrics, missing.failure.message) == ((RATIO,), f"{whose}, in a pair: planted")
 
 
-def test_a_pair_at_different_clocks_is_no_ratio(repository: Repository, record: Record, board: Board) -> None:
+def test_a_commit_that_always_runs_at_another_clock_has_a_ratio(
+    repository: Repository, record: Record, board: Board
+) -> None:
     anchor = repository.commit(2e-3)
     board.clocks_mhz[Arm.BASE] = 1900
 
     record(anchor=anchor, select="rare")
 
+    assert repository.row(anchor, RATIO)["result"][RARE] == pytest.approx(1.0, rel=1e-2)
+    assert repository.logs(anchor)[0].missing == ()
+
+
+def test_a_pair_during_which_the_gpu_slows_down_is_no_ratio(
+    repository: Repository, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anchor = repository.commit(2e-3)
+    monkeypatch.setattr(FakeWatch, "reason_bits", lambda _watch: HARDWARE_THERMAL_BIT)
+
+    record(anchor=anchor, select="rare")
+
     (missing,) = repository.logs(anchor)[0].missing
     assert (missing.metrics, missing.failure.kind) == ((RATIO,), "UnfitPair")
-    assert "clocks of the two slots differ" in missing.failure.message
+    assert "the GPU slowed down" in missing.failure.message
 
 
 def test_the_anchor_of_the_settings_can_be_switched_off(repository: Repository, record: Record, board: Board) -> None:

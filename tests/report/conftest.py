@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from flopwatch.gate import CaseVerdict, GateResult, PairLog, Uncovered
+from flopwatch.gate import CaseKernels, CaseVerdict, GateResult, PairLog, Uncovered
 from flopwatch.measure.machine import Gpu, Machine
 from flopwatch.model import Case, Choice, Failure, KernelFacts, Mark, Memory, Numbers
 from flopwatch.static.comparison import compare_facts
@@ -163,12 +163,21 @@ CLEAN = replace(
     notes=("measured though identical, as a check on the machine: Matmul[3x3x3,float16,flopwatch]",),
 )
 CHANGED = (facts(255, spills=96, stages=1), facts(168, dtype="bf16"))
+
+
+def kernels(shape: str, position: int, dtype: str = "float16") -> CaseKernels:
+    """Say that a case launches one kernel, whose facts are at the same position on both sides."""
+    case = Case(suite="Matmul", values=(shape, dtype, "flopwatch"))
+    return CaseKernels(case=case, base=(position,), head=(position,))
+
+
 SLOWER = replace(
     CLEAN,
     head="0123456789abcdef0123456789abcdef01234567",
     facts=CHANGED,
     base_facts=(facts(168), facts(168, dtype="bf16")),
     fact_changes=compare_facts([facts(168), facts(168, dtype="bf16")], CHANGED),
+    kernels=(*(kernels(shape, 0) for shape in SHAPES[:3]), kernels(SHAPES[3], 1, "bfloat16")),
     verdicts=(
         timed(SHAPES[0], Mark.SAME, 0.0002),
         replace(

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flopwatch.report.causes import MAX_CHANGES, likely_causes
+from flopwatch.static.comparison import Severity
 
 if TYPE_CHECKING:
     from tests.report.conftest import Gates
@@ -28,21 +29,67 @@ def test_every_launch_of_a_kernel_is_looked_at(gates: Gates) -> None:
     assert "spills 0 B -> 192 B" in likely_causes(gates.slower, twice)[0]
 
 
-def test_facts_of_another_dtype_are_no_cause(gates: Gates) -> None:
+def test_what_the_launches_of_the_case_do_is_a_cause(gates: Gates) -> None:
+    verdict = gates.slower.verdicts[3]
+    (entry,) = (entry for entry in gates.slower.kernels if entry.case == verdict.case)
+    lost = replace(
+        gates.slower.fact_changes[0],
+        kernel="matmul_kernel",
+        fact="wave reuse",
+        base="9.4x",
+        head="5.7x",
+        severity=Severity.WARN,
+    )
+    changes = (*gates.slower.fact_changes, lost)
+    others = tuple(other for other in gates.slower.kernels if other.case != verdict.case)
+    kernels = (*others, replace(entry, changes=(len(changes) - 1,)))
+    result = replace(gates.slower, fact_changes=changes, kernels=kernels)
+    assert likely_causes(result, verdict) == ("matmul_kernel: shares less in the L2 cache: 9.4x -> 5.7x",)
+    assert "L2" not in likely_causes(result, gates.slower.verdicts[1])[0]
+
+
+def test_facts_of_other_cases_are_no_cause(gates: Gates) -> None:
     assert likely_causes(gates.slower, gates.slower.verdicts[3]) == (
         "matmul_kernel is compiled to the same code: look at how it is launched, and at the host's code",
     )
 
 
-def test_a_kernel_without_a_tuner_is_the_suites_if_it_is_called_like_it(gates: Gates) -> None:
+def test_a_kernel_without_a_tuner_is_known_by_the_case_whatever_its_suite_is_called(gates: Gates) -> None:
     verdict = untuned(gates.slower.verdicts[1])
-    result = replace(gates.slower, verdicts=(verdict,))
-    assert likely_causes(result, verdict)[0].startswith("matmul_kernel: num_stages=3 -> num_stages=1")
-    assert likely_causes(result, replace(verdict, case=replace(verdict.case, suite="Attention"))) == ()
+    renamed = replace(verdict, case=replace(verdict.case, suite="MatmulSizes"))
+    result = replace(gates.slower, verdicts=(renamed,))
+    assert likely_causes(result, renamed) == ()
+    (of_the_case,) = (entry for entry in gates.slower.kernels if entry.case == verdict.case)
+    result = replace(result, kernels=(replace(of_the_case, case=renamed.case),))
+    assert likely_causes(result, renamed)[0].startswith("matmul_kernel: num_stages=3 -> num_stages=1")
+
+
+def test_of_what_a_tuner_tried_the_choice_of_the_gpu_is_the_cause(gates: Gates) -> None:
+    verdict = gates.slower.verdicts[1]
+    (launched, *others) = gates.slower.kernels[1:2]
+    tried = replace(launched, base=(), head=(), base_trials=(0,), head_trials=(0,))
+    result = replace(gates.slower, kernels=(tried, *others))
+    assert likely_causes(result, verdict) == likely_causes(gates.slower, verdict)
+    assert likely_causes(result, untuned(verdict)) == ()
+
+
+def test_kernels_that_are_launched_on_one_side_only_are_named(gates: Gates) -> None:
+    verdict = untuned(gates.slower.verdicts[1])
+    other = replace(gates.slower.facts[0], kernel="cast_kernel")
+    entry = replace(gates.slower.kernels[1], head=(0, 2))
+    result = replace(gates.slower, facts=(*gates.slower.facts, other), kernels=(entry,))
+    assert likely_causes(result, verdict)[1:] == ("cast_kernel is launched, as it is not on base",)
+    turned = replace(
+        result,
+        facts=result.base_facts,
+        base_facts=result.facts,
+        kernels=(replace(entry, base=entry.head, head=entry.base),),
+    )
+    assert likely_causes(turned, verdict)[1:] == ("cast_kernel is no longer launched",)
 
 
 def test_nothing_is_guessed_where_no_fact_is_known(gates: Gates) -> None:
-    assert likely_causes(replace(gates.slower, base_facts=()), gates.slower.verdicts[1]) == ()
+    assert likely_causes(replace(gates.slower, kernels=()), gates.slower.verdicts[1]) == ()
 
 
 def test_code_that_differs_in_no_number_is_said_to(gates: Gates) -> None:

@@ -53,6 +53,28 @@ def test_the_roof_bends_where_memory_feeds_the_tensor_cores() -> None:
     assert "<title>tensor cores at 16 bits: 989.4 TFLOPS</title>" in text
 
 
+def test_each_type_of_operands_has_its_own_roof() -> None:
+    eight = replace(case(name="Toy[float8]"), values=("8192", "float8_e4m3fn", "flopwatch"))
+    text = roofline([case(), eight], H200)
+    # The peak of 8 bits is on top, 10^0.30102 times that of 16 bits, and memory feeds it from 10^2.61520 on. The axes
+    # go from 10 to 10^4, and from 1 to 10^0.2 times that peak.
+    heights = [24 + 348 * below / 3.49642 for below in (0.2, 0.2 + 0.30102)]
+    ridges = [64 + 868 * (ridge - 1) / 3 for ridge in (2.61520, 2.31417)]
+    for ridge, height in zip(ridges, heights, strict=True):
+        assert f'<line class="roof" x1="{ridge:.1f}" y1="{height:.1f}" x2="932.0" y2="{height:.1f}"/>' in text
+    assert "<title>tensor cores at 16 bits: 989.4 TFLOPS</title>" in text
+    assert "<title>float8_e4m3fn: 1979 TFLOPS</title>" in text
+    assert "<title>memory" in text
+    assert text.count("<title>memory") == 1
+
+
+def test_a_case_is_held_against_the_peak_of_its_own_operands() -> None:
+    sixteen = case(flops=989.4e12, bytes_moved=1.0, head=None)
+    eight = replace(sixteen, values=("8192", "float8_e5m2", "flopwatch"))
+    assert "100.0 % of the roofline" in told(sixteen, H200)
+    assert "50.0 % of the roofline" in told(eight, H200)
+
+
 @pytest.mark.parametrize("work", [(1e12, 1e9), (1e6, 12e6), (989.4e12, 4.8e12)])
 @pytest.mark.parametrize("key", DEVICES)
 def test_the_roof_is_the_dashboards(key: str, work: tuple[float, float]) -> None:

@@ -80,11 +80,11 @@ import importlib, sys
 from flopwatch.model import to_json
 from flopwatch.static import kernel_facts, pretend_gpu
 
-folder, *names = sys.argv[1:]
+device, folder, *names = sys.argv[1:]
 sys.path.insert(0, folder)
 facts = {}
 for name in names:
-    with pretend_gpu("h200") as recorder:
+    with pretend_gpu(device) as recorder:
         importlib.import_module(name).launch()
     facts[name] = kernel_facts(recorder)
 print(to_json(facts).decode())
@@ -124,14 +124,14 @@ def child(tmp_path: Path) -> Callable[..., str]:
 @pytest.fixture(scope="session")
 def compile_sources(
     tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[[Mapping[str, str]], dict[str, tuple[KernelFacts, ...]]]:
+) -> Callable[..., dict[str, tuple[KernelFacts, ...]]]:
     """Compile modules that have a `launch` in a fresh process, folder and cache; return the facts of each."""
 
-    def compile_all(sources: Mapping[str, str]) -> dict[str, tuple[KernelFacts, ...]]:
+    def compile_all(sources: Mapping[str, str], device: str = "h200") -> dict[str, tuple[KernelFacts, ...]]:
         folder = tmp_path_factory.mktemp("sources")
         for name, source in sources.items():
             (folder / f"{name}.py").write_text(source)
-        printed = run_child(_COMPILE, str(folder), *sources, cache=folder / "cache")
+        printed = run_child(_COMPILE, device, str(folder), *sources, cache=folder / "cache")
         return from_json(printed, dict[str, tuple[KernelFacts, ...]])
 
     return compile_all
@@ -141,6 +141,21 @@ def compile_sources(
 def matmul_source() -> str:
     """A module whose `launch` multiplies two matrices."""
     return MATMUL
+
+
+@pytest.fixture(scope="session")
+def amd_edits(
+    compile_sources: Callable[..., dict[str, tuple[KernelFacts, ...]]],
+) -> dict[str, tuple[KernelFacts, ...]]:
+    """Facts of the matmul for an MI300X: as it is, moved within its file, with another constant, and too large."""
+    sources = {"base": MATMUL, "moved": "\n\n# moved\n\n" + MATMUL}
+    edits = EDITS | {"large": ("BLOCK_M=64, BLOCK_N=64, BLOCK_K=64,", "BLOCK_M=256, BLOCK_N=256, BLOCK_K=32,")}
+    for name in ("group", "large", "tuned"):
+        old, new = edits[name]
+        assert MATMUL.count(old) == 1
+        # A tile of 2048 rows takes 28 s to compile; one of 512 does not fit either.
+        sources[name] = MATMUL.replace(old, new).replace("(2048, 64)", "(512, 64)")
+    return compile_sources(sources, "mi300x")
 
 
 @pytest.fixture(scope="session")

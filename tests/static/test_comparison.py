@@ -72,9 +72,25 @@ def test_an_occupancy_step_down_is_a_warning_and_up_a_note() -> None:
     assert seen(compare_facts([head], [BASE]))[0] == ("occupancy", "12.5%", "25.0%", Severity.NOTE)
 
 
+def test_the_occupancy_of_another_tile_is_its_own() -> None:
+    one, several = "BLOCK_M=64,num_stages=4,num_warps=4", "BLOCK_M=128,num_stages=4,num_warps=4"
+    head = replace(BASE, occupancy=0.125, spill_store_bytes=8, code_fingerprint="b")
+    changes = [compare_facts([BASE], [replace(head, config=config)]) for config in (one, several)]
+    assert [[change.fact for change in found if change.severity is Severity.WARN] for found in changes] == [
+        ["spills", "occupancy"],
+        ["spills"],
+    ]
+
+
 def test_changed_code_with_equal_numbers_is_a_note() -> None:
     changes = compare_facts([BASE], [replace(BASE, code_fingerprint="b")])
     assert seen(changes) == [("code", "a", "b", Severity.NOTE)]
+
+
+def test_changed_code_says_nothing_where_the_compiler_does_not_repeat_itself() -> None:
+    base = replace(BASE, device="b200")
+    assert compare_facts([base], [replace(base, code_fingerprint="b")]) == ()
+    assert len(compare_facts([base], [replace(base, code_fingerprint="b", registers=255)])) == 1
 
 
 def test_what_no_longer_fits_is_a_failure() -> None:
@@ -140,6 +156,76 @@ def test_a_kernel_with_new_arguments_is_compared_all_the_same() -> None:
 def test_a_configuration_that_two_cases_share_is_compared_once() -> None:
     head = replace(BASE, registers=170, code_fingerprint="b")
     assert len(compare_facts([BASE, replace(BASE, chosen=False)], [head, head])) == 1
+
+
+SPILLING = replace(BASE, spill_store_bytes=8, code_fingerprint="b")
+
+
+def test_a_renamed_kernel_of_equal_code_is_no_change() -> None:
+    assert compare_facts([BASE], [replace(BASE, kernel="product")]) == ()
+
+
+def test_a_renamed_kernel_of_other_code_is_compared_with_what_it_was_called() -> None:
+    changes = compare_facts([BASE], [replace(SPILLING, kernel="product")])
+    assert seen(changes) == [("kernel", "matmul", "product", Severity.NOTE), ("spills", "0 B", "8 B", Severity.WARN)]
+    assert changes[0].text == "product on h200: was called matmul"
+
+
+def test_a_fingerprint_has_the_name_of_its_kernel_which_is_no_change_of_code() -> None:
+    assert compare_facts([BASE], [replace(BASE, kernel="product", code_fingerprint="b")]) == ()
+
+
+def test_a_kernel_instead_of_another_one_is_not_compared_with_it() -> None:
+    head = replace(SPILLING, kernel="softmax", variant="*fp32:16", config="BLOCK=1024")
+    assert [change.severity for change in compare_facts([BASE], [head])] == [Severity.NOTE] * 2
+
+
+def test_equal_code_under_another_configuration_and_other_arguments_is_no_change() -> None:
+    head = replace(BASE, config="BLOCK_M=64,SPLIT=1,num_stages=3,num_warps=4", variant="i32,*fp16:16")
+    assert compare_facts([BASE], [head]) == ()
+
+
+def test_a_configuration_of_the_tuners_that_differs_in_one_setting_is_compared() -> None:
+    base = [replace(BASE, config=f"D={d},num_stages=3", chosen=False, code_fingerprint=f"{d}") for d in (32, 64)]
+    head = [replace(SPILLING, config=f"D={d},num_stages=1", chosen=False) for d in (32, 64)]
+    changes = compare_facts(base, head)
+    assert [change.brief for change in changes] == [
+        "configuration D=32,num_stages=3 -> D=32,num_stages=1",
+        "spills 0 B -> 8 B",
+        "configuration D=64,num_stages=3 -> D=64,num_stages=1",
+        "spills 0 B -> 8 B",
+    ]
+
+
+def test_a_configuration_of_the_tuners_instead_of_another_one_is_not_compared_with_it() -> None:
+    head = replace(SPILLING, config="BLOCK_M=128,num_stages=1,num_warps=8", chosen=False)
+    changes = compare_facts([replace(BASE, chosen=False)], [head])
+    assert [change.fact for change in changes] == ["configuration", "configuration"]
+
+
+def test_a_tuner_that_has_the_same_configurations_in_another_order_is_no_change() -> None:
+    other = replace(BASE, config="BLOCK_M=128,num_stages=1,num_warps=8", registers=32, code_fingerprint="b")
+    assert compare_facts([BASE, replace(other, chosen=False)], [replace(BASE, chosen=False), other]) == ()
+
+
+def test_another_setting_that_does_not_fit_is_a_failure_only_where_nothing_else_does() -> None:
+    old = [replace(BASE, config=f"D={d},num_stages=3", chosen=False, code_fingerprint=f"{d}") for d in (32, 64)]
+    lost = [replace(LOST, config=f"D={d},num_stages=9", chosen=False) for d in (32, 64)]
+    fits = replace(old[1], config="D=64,num_stages=9")
+    some, none = compare_facts(old, [lost[0], fits]), compare_facts(old, lost)
+    assert [change.severity for change in some if change.fact == "compiles and fits"] == [Severity.WARN]
+    assert [change.severity for change in none if change.fact == "compiles and fits"] == [Severity.FAIL] * 2
+
+
+def test_spills_fail_together_with_lost_tensor_cores_and_neither_fails_alone() -> None:
+    base = replace(BASE, instructions={"HGMMA.64x128x16.F32": 4, "all": 500})
+    slow = replace(base, instructions={"FFMA": 4096, "all": 5000}, code_fingerprint="b")
+    both = replace(slow, spill_store_bytes=96)
+    assert [change.severity for change in compare_facts([base], [slow])] == [Severity.WARN]
+    assert seen(compare_facts([base], [both])) == [
+        ("tensor cores", "4 HGMMA", "none, 4096 FFMA", Severity.FAIL),
+        ("spills", "0 B", "96 B", Severity.FAIL),
+    ]
 
 
 def test_changes_survive_json() -> None:
@@ -229,8 +315,11 @@ def test_an_operand_that_is_not_contiguous_is_narrower_loads(planted: Facts) -> 
     assert first == "narrower loads: 8 of 128 bits -> 4 of 128 bits, 32 of 16 bits"
 
 
-def test_another_tile_or_number_of_warps_loses_nothing(planted: Facts) -> None:
-    assert warnings(planted, "block") == []
+def test_steps_of_a_quarter_of_the_depth_are_longer_loops(planted: Facts) -> None:
+    assert warnings(planted, "block") == ["longer loops: 109 instructions -> 236 for the same work"]
+
+
+def test_another_number_of_warps_loses_nothing(planted: Facts) -> None:
     assert [text for text in warnings(planted, "warps") if not text.startswith(("occupancy", "spills"))] == []
 
 

@@ -25,6 +25,20 @@ def elf(*sections: tuple[str, int, bytes]) -> bytes:
 CODE = (".text.kernel", 1, b"\x01\x02\x03\x04")
 
 
+#: Of AMD's: code, and the kernel's descriptor, which asks for registers.
+AMD = ((".text", 1, b"\x01\x02"), (".rodata", 1, b"\x03"))
+
+
+@pytest.mark.parametrize("changed", [((".text", 1, b"\x01\x04"), AMD[1]), (AMD[0], (".rodata", 1, b"\x04"))])
+def test_the_code_and_the_descriptor_of_amds_count(changed: tuple[tuple[str, int, bytes], ...]) -> None:
+    assert code_fingerprint(elf(*AMD)) != code_fingerprint(elf(*changed))
+
+
+def test_the_notes_and_names_of_amds_do_not_count() -> None:
+    notes = (".note", 7, b"kernel at /home/me"), (".dynstr", 3, b"kernel")
+    assert code_fingerprint(elf(*AMD)) == code_fingerprint(elf(notes[0], *AMD, notes[1]))
+
+
 def test_debug_sections_do_not_count() -> None:
     assert code_fingerprint(elf(CODE)) == code_fingerprint(elf((".debug_line", 1, b"/home/me/kernel.py"), CODE))
 

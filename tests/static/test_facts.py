@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.static.test_sass import BARRIER, EXECUTABLE, EXIT, elf
 
+from flopwatch.static.comparison import compare_facts
 from flopwatch.static.devices import find_device
 from flopwatch.static.facts import kernel_facts
 from flopwatch.static.ptxas import METADATA_KEY
@@ -97,6 +98,74 @@ def test_instructions_are_counted(edits: Facts) -> None:
     assert facts.loop_instructions["LDGSTS.128"] == 8
     assert facts.loop_instructions["all"] < facts.instructions["all"]
     assert facts.code_bytes == 16 * facts.instructions["all"]
+
+
+def test_facts_for_amd_are_those_of_llvm(amd_edits: Facts) -> None:
+    (facts,) = amd_edits["base"]
+    assert facts.device == "mi300x"
+    assert facts.registers is not None
+    assert 32 < facts.registers <= 512
+    assert facts.accumulator_registers == 0
+    assert facts.scalar_registers is not None
+    assert 16 < facts.scalar_registers <= 100
+    assert facts.spill_bytes == facts.stack_bytes == 0
+    assert facts.shared_bytes == 2 * 2 * 64 * 64 * 2  # two tiles in flight, of three the last is in registers
+    assert facts.occupancy == 2 * 4 / 32  # 64 KiB hold two blocks of four waves
+    assert facts.occupancy_limit == "shared memory"
+
+
+def test_instructions_for_amd_are_counted(amd_edits: Facts) -> None:
+    (facts,) = amd_edits["base"]
+    assert facts.uncounted == ""
+    # A tile of 64x64 along K in steps of 8 by 4 waves, each with a quarter of 32x32; three times, as it is pipelined.
+    assert facts.loop_instructions["v_mfma_f32_32x32x8_f16"] == 8
+    assert facts.instructions["v_mfma_f32_32x32x8_f16"] == 3 * 8
+    assert facts.loop_instructions["buffer_load.128"] == 4  # 2 tiles of 8 KiB in pieces of 16 B by 256 threads
+    assert facts.loop_instructions["s_barrier"] >= 1
+    assert facts.loop_instructions["all"] < facts.instructions["all"]
+    assert facts.code_bytes is not None
+    assert 4 * facts.instructions["all"] <= facts.code_bytes <= 12 * facts.instructions["all"]
+
+
+def test_facts_for_amd_are_the_same_on_another_line(amd_edits: Facts) -> None:
+    assert amd_edits["base"] == amd_edits["moved"]
+
+
+def test_a_changed_constant_changes_the_fingerprint_for_amd(amd_edits: Facts) -> None:
+    (base,) = amd_edits["base"]
+    (head,) = amd_edits["group"]
+    assert base.code_fingerprint != head.code_fingerprint
+
+
+def test_spills_for_amd_are_counted(amd_edits: Facts) -> None:
+    (facts,) = amd_edits["large"]
+    assert (facts.registers, facts.accumulator_registers) == (512, 256)
+    stored = sum(
+        int(name.partition(".")[2]) // 8 * count
+        for name, count in facts.instructions.items()
+        if name.startswith("scratch_store.")
+    )
+    assert facts.spill_store_bytes == stored > 0
+    assert facts.spill_load_bytes is not None
+    assert facts.spill_load_bytes > 0
+    assert facts.stack_bytes is not None
+    assert facts.stack_bytes > 0
+    assert facts.occupancy_limit == "registers"
+
+
+def test_what_does_not_fit_a_compute_unit_is_a_failure(amd_edits: Facts) -> None:
+    large, small = amd_edits["tuned"]
+    assert large.failure is not None
+    assert large.failure.kind == "OutOfResources"
+    assert "Hardware limit: 65536" in large.failure.message
+    assert small.failure is None
+    assert small.chosen
+
+
+def test_what_moved_for_amd_is_told(amd_edits: Facts) -> None:
+    changes = compare_facts(amd_edits["base"], amd_edits["large"])
+    found = {change.fact for change in changes}
+    assert {"configuration", "spills", "occupancy", "registers"} <= found
 
 
 @pytest.fixture

@@ -131,6 +131,30 @@ print(facts.config, facts.failure.kind, facts.chosen)
     ]
 
 
+def test_a_handle_for_amd_is_what_its_function_launches(child: Callable[..., str], matmul_source: str) -> None:
+    printed = child(
+        matmul_source
+        + """
+from flopwatch.static import kernel_facts, pretend_gpu
+
+blocks = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 8}
+with pretend_gpu("mi300x") as recorder:
+    given = arguments()
+    matmul[(32,)](*given, **blocks, waves_per_eu=1)
+    handle = matmul.warmup(*given, **blocks, waves_per_eu=1, grid=(1,))
+    handle._init_handles()
+    handle[(32, 1, 1)](*given, *blocks.values())
+(facts,) = kernel_facts(recorder)
+print(facts.config)
+print(len(recorder.launches), handle.n_regs == facts.registers > 32, facts.num_stages)
+"""
+    )
+    assert printed.splitlines() == [
+        "BLOCK_K=64,BLOCK_M=64,BLOCK_N=64,GROUP_M=8,num_stages=2,num_warps=4,waves_per_eu=1",
+        "2 True 2",
+    ]
+
+
 def test_tensors_of_the_host_are_refused_by_a_handle_too(child: Callable[..., str]) -> None:
     printed = child(
         KERNELS

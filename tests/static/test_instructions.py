@@ -136,8 +136,39 @@ def test_slightly_longer_loops_are_other_code() -> None:
     assert other_code(found({}, {"all": 25}, base=short))
 
 
-def test_more_barriers_in_loops_are_named() -> None:
-    assert found({}, {"BAR": 3}) == ["warn: more barriers in loops: 2 -> 3"]
+def test_an_unrolled_loop_is_not_longer_for_what_it_multiplies() -> None:
+    assert other_code(found({}, {"HGMMA.64x128x16.F32": 16, "BAR": 8, "all": 400}))
+    assert found({}, {"HGMMA.64x128x16.F32": 1, "all": 50}) == [
+        "warn: longer loops: 109 instructions -> 200 for the same work"
+    ]
+
+
+def test_an_unrolled_loop_is_not_longer_for_what_it_reads() -> None:
+    base = replace(COUNTED, instructions={"LDG.128": 1, "all": 90}, loop_instructions={"LDG.128": 1, "all": 30})
+    assert other_code(found({"LDG.128": 4}, {"LDG.128": 4, "all": 110}, base=base))
+    assert found({"LDG.128": 4}, {"LDG.128": 4, "all": 200}, base=base) == [
+        "warn: longer loops: 30 instructions -> 50 for the same work"
+    ]
+
+
+def test_loops_that_lost_their_tensor_cores_are_not_told_of_twice() -> None:
+    assert found({"HGMMA.64x128x16.F32": 0, "FFMA": 4096}, {"HGMMA.64x128x16.F32": 0, "FFMA": 4096, "all": 5000}) == [
+        "warn: lost its tensor cores: 4 HGMMA -> none, 4096 FFMA"
+    ]
+
+
+def test_tensor_cores_of_unknown_shape_leave_the_length_of_the_loop() -> None:
+    base = replace(COUNTED, instructions={"UTCHMMA": 4, "all": 300}, loop_instructions={"UTCHMMA": 4, "all": 100})
+    assert found({}, {"all": 158}, base=base) == ["warn: longer loops: 100 instructions -> 158"]
+
+
+def test_barriers_say_nothing_by_themselves() -> None:
+    assert other_code(found({}, {"BAR": 3}))
+
+
+def test_new_atomics_are_named() -> None:
+    assert found({"RED": 8, "ATOMS": 1}) == ["warn: new atomics: none -> 8 RED"]
+    assert other_code(found({"ATOMG": 2}, base=replace(COUNTED, instructions={**COUNTED.instructions, "RED": 1})))
 
 
 def test_code_of_twice_the_size_is_named_unless_it_is_small() -> None:
@@ -145,9 +176,50 @@ def test_code_of_twice_the_size_is_named_unless_it_is_small() -> None:
     assert other_code(found({}, base=replace(COUNTED, code_bytes=512), code_bytes=1024))
 
 
-def test_lengths_are_not_compared_of_different_configurations() -> None:
-    findings = found({}, {"all": 500, "BAR": 9}, code_bytes=90000, config="BLOCK_M=128,num_stages=3,num_warps=4")
-    assert [finding for finding in findings if finding.startswith("warn")] == []
+def warned(loops: dict[str, int], config: str) -> list[str]:
+    findings = found({}, loops, code_bytes=90000, config=config)
+    return [finding for finding in findings if finding.startswith("warn")]
+
+
+def test_where_a_setting_differs_loops_are_longer_from_three_quarters_more_and_code_may_be_of_any_size() -> None:
+    assert warned({"all": 190}, "BLOCK_M=128,num_stages=3,num_warps=4") == []
+    assert warned({"all": 191}, "BLOCK_M=128,num_stages=3,num_warps=4") == [
+        "warn: longer loops: 109 instructions -> 191"
+    ]
+
+
+def test_lengths_are_not_compared_where_more_differs() -> None:
+    assert warned({"all": 500}, "BLOCK_M=128,num_stages=4,num_warps=4") == []
+
+
+AMD = replace(
+    BASE,
+    device="mi300x",
+    instructions={"v_mfma_f32_32x32x8_f16": 48, "buffer_load.128": 8, "buffer_store.64": 8, "all": 993},
+    loop_instructions={"v_mfma_f32_32x32x8_f16": 16, "buffer_load.128": 4, "all": 113},
+)
+
+
+@pytest.mark.parametrize(
+    ("whole", "loops", "text"),
+    [
+        ({"v_mfma_f32_32x32x8_f16": 0}, {"v_mfma_f32_32x32x8_f16": 0}, "lost its tensor cores: 48 v_mfma"),
+        (
+            {"v_mfma_f32_32x32x8_f16": 0, "v_mfma_f32_32x32x4_xf32": 96},
+            {},
+            "slower tensor cores: 48 v_mfma_f32_32x32x8_f16 -> 96 v_mfma_f32_32x32x4_xf32",
+        ),
+        ({}, {"buffer_load.128": 0, "buffer_load.16": 32}, "narrower loads: 4 of 128 bits -> 32 of 16 bits"),
+        ({"buffer_store.64": 0, "buffer_store.16": 32}, {}, "narrower stores: 8 of 64 bits -> 32 of 16 bits"),
+        ({"scratch_load.32": 4}, {}, "new local memory: none -> 4 scratch_load"),
+        ({"v_fma_f64": 4}, {}, "new double precision: none -> 4 v_fma_f64"),
+        ({"global_atomic": 4}, {}, "new atomics: none -> 4 global_atomic"),
+        ({}, {"v_mfma_f32_32x32x8_f16": 4, "all": 58}, "longer loops: 113 instructions -> 232 for the same work"),
+    ],
+)
+def test_amd_instructions_are_judged_alike(whole: dict[str, int], loops: dict[str, int], text: str) -> None:
+    (finding,) = found(whole, loops, base=AMD)
+    assert finding.startswith(f"warn: {text}")
 
 
 def test_nothing_is_said_where_a_side_was_not_counted() -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 import torch
@@ -18,6 +18,7 @@ from triton.runtime.jit import JITFunction
 
 from flopwatch.errors import UsageError
 from flopwatch.static import pretend_gpu
+from flopwatch.static.devices import DEVICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +52,8 @@ def patched() -> dict[str, object]:
         "driver": vars(driver).copy(),
         "version": (torch.version.cuda, torch.version.hip),
         "generator": torch.Generator,
+        "compile": torch.compile,
+        "accelerator": {name: getattr(torch.accelerator, name) for name in torch.accelerator.__all__},
         "runs": (JITFunction.run, InterpretedFunction.run, Autotuner.run),
         "handles": tuple(vars(CompiledKernel)[name] for name in ("__init__", "__getitem__", "_init_handles", "run")),
         "backward": torch.autograd.function.BackwardCFunction.apply,
@@ -75,6 +78,23 @@ def test_queries_answer_for_the_pretended_device() -> None:
         assert torch.cuda.current_stream().cuda_stream == 0
         assert torch.version.cuda is not None
         torch.cuda.synchronize()
+
+
+@pytest.mark.parametrize(("key", "arch", "capability"), [("mi300x", "gfx942", (9, 4)), ("mi350x", "gfx950", (9, 5))])
+def test_queries_answer_as_a_build_of_torch_for_amd(key: str, arch: str, capability: tuple[int, int]) -> None:
+    with pretend_gpu(key):
+        properties = torch.cuda.get_device_properties(0)
+        assert torch.version.hip is not None
+        assert torch.version.cuda is None
+        assert torch.cuda.get_device_capability() == capability
+        assert vars(properties)["gcnArchName"].split(":")[0] == arch
+        assert properties.warp_size == 64
+        assert properties.max_threads_per_multi_processor == 2048
+        assert torch.cuda.get_arch_list() == [arch]
+        target = driver.active.get_current_target()
+        assert (target.backend, target.arch, target.warp_size) == ("hip", arch, 64)
+        assert driver.active.map_python_to_cpp_type("*fp16") == "hipDeviceptr_t"
+        assert torch.ones(3, device="cuda").is_cuda
 
 
 def test_every_answer_is_a_function_of_its_own() -> None:
@@ -106,6 +126,77 @@ with pretend_gpu("h200"):
     assert printed == "cuda:0\n"
 
 
+def test_functions_to_be_compiled_run_as_they_are_written() -> None:
+    with pretend_gpu("h200"):
+
+        @torch.compile
+        def plain(x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @torch.compile(fullgraph=True, mode="max-autotune")
+        def with_options(x: torch.Tensor) -> torch.Tensor:
+            return plain(x) + 1
+
+        module = torch.nn.Linear(3, 3, device="cuda")
+        module.compile()
+        assert module(with_options(torch.ones(3, device="cuda"))).is_cuda
+    assert torch.compile.__module__ == "torch"
+
+
+def test_functions_that_were_compiled_before_run_as_they_are_written(child: Callable[..., str]) -> None:
+    printed = child(
+        """
+import torch
+from flopwatch.static import pretend_gpu
+
+seen = []
+
+@torch.compile
+def double(x):
+    seen.append(x.device)
+    return x * 2
+
+with pretend_gpu("h200"):
+    double(torch.ones(3, device="cuda"))
+print(seen)
+"""
+    )
+    assert printed == "[device(type='cuda', index=0)]\n"
+
+
+@pytest.mark.parametrize("kind", ["meta", "cpu"])
+def test_the_default_device_may_be_the_gpu(kind: Literal["meta", "cpu"]) -> None:
+    with pretend_gpu("h200", tensors=kind):
+        with torch.device("cuda"):
+            assert torch.ones(3).is_cuda
+            assert not torch.ones(3, device="cpu").is_cuda
+        assert not torch.ones(3).is_cuda
+        torch.set_default_device("cuda")
+        assert torch.ones(3).is_cuda
+        assert torch.nn.Linear(3, 3).weight.is_cuda
+    assert torch.ones(3).device == torch.device("cpu")
+    with pretend_gpu("h200", tensors=kind):
+        assert torch.ones(3).is_cuda
+        torch.set_default_device(None)
+    with pretend_gpu("h200", tensors=kind):
+        assert not torch.ones(3).is_cuda
+
+
+def test_the_gpu_is_the_accelerator() -> None:
+    with pretend_gpu("h200"):
+        assert torch.accelerator.is_available()
+        assert torch.accelerator.current_accelerator() == torch.device("cuda")
+        assert torch.accelerator.device_count() == 1
+        torch.accelerator.synchronize()
+
+
+def test_nothing_is_allocated_on_the_gpu() -> None:
+    with pretend_gpu("h200"):
+        torch.cuda.reset_peak_memory_stats()
+        torch.ones(3, device="cuda")
+        assert torch.cuda.max_memory_allocated() == 0
+
+
 def test_streams_events_and_graphs_do_nothing() -> None:
     with pretend_gpu("h200"):
         side, start, end = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True), torch.cuda.Event()
@@ -121,7 +212,7 @@ def test_streams_events_and_graphs_do_nothing() -> None:
         graph.replay()
         assert x.is_cuda
         assert isinstance(torch.cuda.current_stream(), torch.cuda.Stream)
-        assert torch.cuda.mem_get_info() == (141_000_000_000, 141_000_000_000)
+        assert torch.cuda.mem_get_info() == (DEVICES["h200"].memory_bytes,) * 2
 
 
 def test_a_timer_calls_a_few_times_and_stops() -> None:

@@ -159,6 +159,12 @@ def test_instructions_have_classes(opcode: str, expected: str) -> None:
     assert instruction_class(opcode) == expected
 
 
+def test_what_is_told_of_the_schedule_is_no_operand() -> None:
+    (jump,) = parse_listing("        /*1510*/  @P0 BRA 0x13d0       &req={2}         ?WAIT15_END_GROUP;")
+    assert jump == Instruction(address=0x1510, opcode="BRA", operands="0x13d0", guarded=True)
+    assert jump.target == 0x13D0
+
+
 def test_a_line_that_is_not_understood_is_an_error_and_not_left_out() -> None:
     with pytest.raises(UnsupportedTritonError, match="not understood"):
         parse_listing("        /*0030*/   ??? 0x280 ;")

@@ -14,6 +14,14 @@ def test_rare_options_are_named_where_they_differ() -> None:
     assert config_text({}, options, {}) == "maxnreg=64,num_stages=3,num_warps=4"
 
 
+def test_amds_options_are_named_where_they_differ() -> None:
+    usual = {"waves_per_eu": 0, "matrix_instr_nonkdim": 0, "kpack": 1}
+    for hint in ("none", ""):
+        assert config_text({}, {**usual, "schedule_hint": hint}, {}) == config_text({}, {}, {})
+    named = config_text({}, {**usual, "waves_per_eu": 2, "schedule_hint": "attention"}, {})
+    assert named == "num_stages=3,num_warps=4,schedule_hint=attention,waves_per_eu=2"
+
+
 def test_constants_are_named_without_addresses_or_commas() -> None:
     text = config_text({"DTYPE": tl.float16, "ACTIVATION": len, "SHAPE": (1, 2)}, {}, {})
     assert text == "ACTIVATION=len,DTYPE=fp16,SHAPE=(1; 2),num_stages=3,num_warps=4"

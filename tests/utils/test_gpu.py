@@ -147,7 +147,13 @@ def test_a_rocm_build_is_no_cuda_whatever_its_version_numbers(plug_in: PlugIn, m
         detect_gpu()
 
 
-@pytest.mark.parametrize("key", sorted(DEVICES))
+@pytest.mark.parametrize("key", sorted(key for key, device in DEVICES.items() if device.is_amd))
+def test_a_pretended_gpu_of_amd_is_no_cuda(key: str) -> None:
+    with pretend_gpu(key, tensors="cpu"), pytest.raises(RuntimeError, match=r"CUDA is not available\n  why: .* ROCm"):
+        detect_gpu()
+
+
+@pytest.mark.parametrize("key", sorted(key for key, device in DEVICES.items() if not device.is_amd))
 def test_a_pretended_gpu_is_detected_as_what_it_pretends_to_be(key: str) -> None:
     device = DEVICES[key]
     with pretend_gpu(key, tensors="cpu"):

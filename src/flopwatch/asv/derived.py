@@ -6,6 +6,7 @@ derived from them when the pages are built, points and steps alike, so that both
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from flopwatch.static.devices import device_called
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -87,14 +88,26 @@ class Derivation:
         if device is None:
             return []
         return [
-            device.least_seconds(flops, moved)
-            for flops, moved in zip(benchmark.get("flops", []), benchmark.get("bytes_moved", []), strict=False)
+            device.least_seconds(flops, moved, values)
+            for flops, moved, values in zip(
+                benchmark.get("flops", []), benchmark.get("bytes_moved", []), _combinations(benchmark), strict=False
+            )
         ]
+
+
+def _combinations(benchmark: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the parameters of each case, which asv writes as Python would; nothing of them for ever where it has none.
+
+    >>> list(_combinations({"params": [["'8'"], ["'float16'", "'float32'"]]}))
+    [('8', 'float16'), ('8', 'float32')]
+    """
+    params = [[str(value).strip("'") for value in values] for values in benchmark.get("params", [])]
+    return itertools.product(*params) if params else itertools.repeat(())
 
 
 TFLOPS = Derivation(metric="time", name="tflops", unit="TFLOPS", work="flops", scale=1e12)
 BANDWIDTH = Derivation(metric="time", name="bandwidth", unit="GB/s", work="bytes_moved", scale=1e9)
-#: Of what the GPU's data sheet promises: memory, and the tensor cores at 16 bits.
+#: Of what the GPU's data sheet promises: memory, and arithmetic in the type that the parameters name, else in 16 bits.
 ROOFLINE = Derivation(metric="time", name="roofline", unit="percent", work="roofline", scale=0.01)
 OCCUPANCY = Derivation(metric="idle_warp_slots", name="occupancy", unit="percent")
 DERIVATIONS = (TFLOPS, BANDWIDTH, ROOFLINE, OCCUPANCY)

@@ -18,6 +18,7 @@ from flopwatch.asv.failures import KeptFailure, keep_failures
 from flopwatch.config import Config, load_config
 from flopwatch.measure.client import CaseFailed, Code, Mode, Worker
 from flopwatch.model import Case, Failure, KernelFacts, Memory, Numbers
+from flopwatch.static.not_covered import NotCovered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -129,10 +130,10 @@ class _SmallNumbers:
 
 
 def small_failure(worker: Worker, small: Case, ceiling: float) -> Failure | None:
-    """Run a small case by the interpreter, and return why its numbers are not right; None where they are."""
+    """Run a small case by the interpreter; return why its numbers are wrong, None where they are right or not known."""
     numbers = _finite_numbers(_attempt(lambda: worker.numbers(small)))
     if isinstance(numbers, Failure):
-        return numbers
+        return None if numbers.kind == NotCovered.__name__ else numbers
     if numbers.max_diff_eps is not None and numbers.max_diff_eps > ceiling:
         return Failure(
             kind="WrongNumbers", message=f"{small.id} is off by {numbers.max_diff_eps:.4g} eps of {ceiling:g}"

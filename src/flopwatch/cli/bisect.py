@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from flopwatch.cli.console import report_console
+from flopwatch.cli.device_option import add_device
 from flopwatch.cli.json_option import add_json, claim_json, show
 from flopwatch.cli.verb import add_verb
 from flopwatch.errors import ExitCode
@@ -46,7 +47,7 @@ def add_bisect(verbs: Verbs) -> None:
         default="",
         help="compare this of what is compiled, instead of the time",
     )
-    bisect.add_argument("--device", help="GPU to compile for with --fact, such as a100, h100, h200, b200")
+    add_device(bisect, "GPU to compile for with --fact")
     bisect.add_argument(
         "--pairs",
         type=_pairs,

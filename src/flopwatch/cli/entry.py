@@ -12,11 +12,14 @@ from flopwatch import __version__
 from flopwatch.cli.bisect import add_bisect
 from flopwatch.cli.compare import add_compare
 from flopwatch.cli.doctor import add_doctor
+from flopwatch.cli.explain import add_explain
 from flopwatch.cli.gate import add_gate
 from flopwatch.cli.history import add_history
 from flopwatch.cli.init import add_init
+from flopwatch.cli.ir import add_ir
 from flopwatch.cli.record import add_record
 from flopwatch.cli.report import add_report
+from flopwatch.cli.static import add_static
 from flopwatch.cli.verb import EXIT_CODES, exit_codes_text
 from flopwatch.cli.waive import add_waive
 from flopwatch.errors import ExitCode, FlopwatchError
@@ -38,11 +41,14 @@ def build_parser() -> argparse.ArgumentParser:
     add_bisect(verbs)
     add_compare(verbs)
     add_doctor(verbs)
+    add_explain(verbs)
     add_gate(verbs)
     add_history(verbs)
     add_init(verbs)
+    add_ir(verbs)
     add_record(verbs)
     add_report(verbs)
+    add_static(verbs)
     add_waive(verbs)
     return parser
 

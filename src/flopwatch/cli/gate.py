@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flopwatch.cli.console import report_console
+from flopwatch.cli.device_option import add_device
 from flopwatch.cli.json_option import add_json, claim_json, show
 from flopwatch.cli.verb import add_verb
 from flopwatch.errors import ExitCode, UsageError
@@ -33,7 +34,7 @@ def add_gate(verbs: Verbs) -> None:
         ),
         exit_codes={
             ExitCode.OK: "nothing regressed",
-            ExitCode.REGRESSED: "something regressed: slower, broken, or a kernel that no longer compiles",
+            ExitCode.REGRESSED: "slower, broken, or a kernel that no longer compiles or that leaves its tensors",
             ExitCode.USAGE: "usage, configuration or repository error, or a waiver that has expired",
             ExitCode.UNDECIDED: "undecided, interrupted, or nothing could be compared",
             ExitCode.UNFIT: "the machine is unfit",
@@ -42,7 +43,7 @@ def add_gate(verbs: Verbs) -> None:
     gate.add_argument("base", nargs="?", metavar="BASE", help="commit to compare with (the merge base with main)")
     gate.add_argument("head", nargs="?", metavar="HEAD", help="commit on trial (the working tree)")
     gate.add_argument("-k", dest="select", default="", metavar="TEXT", help="only cases whose name has TEXT in it")
-    gate.add_argument("--device", help="GPU to compile the static facts for, such as a100, h100, h200, b200")
+    add_device(gate, "GPU to compile the static facts for")
     gate.add_argument(
         "--budget",
         type=_seconds,

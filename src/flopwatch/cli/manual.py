@@ -18,11 +18,14 @@ _MORE = {
     "bisect": "[Bisection](history.md#bisection)",
     "compare": "[Comparing](compare.md)",
     "doctor": "[Noise floor](gate.md#noise-floor)",
+    "explain": "[Explaining](explain.md)",
     "gate": "[The gate](gate.md)",
     "history": "[History](history.md#history)",
     "init": "[flopwatch init](init.md)",
+    "ir": "[The compiler's levels](explain.md#the-compiler-s-levels)",
     "record": "[Recording](record.md)",
     "report": "[Reporting](report.md)",
+    "static": "[Static facts](static.md)",
     "waive": "[Waivers](gate.md#waivers)",
 }
 #: What stands as code in running text: options, what is quoted for a shell, and files.

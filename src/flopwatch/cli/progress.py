@@ -25,7 +25,7 @@ LOG_EVERY_S = 15.0
 
 
 class Progress(Observer, contextlib.AbstractContextManager["Progress"]):
-    """Shows what a gate does, and how long the pairs of its present stage still take.
+    """Shows what a gate does, and how long the pairs or cases of its present stage still take.
 
     Args:
         console: where; not that of the result.
@@ -41,14 +41,14 @@ class Progress(Observer, contextlib.AbstractContextManager["Progress"]):
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            _PairsDone(),
+            _Done(),
             TimeElapsedColumn(),
             _TimeLeft(clock),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("starting", total=None, ends_s=None)
+        self._task = self._bar.add_task("starting", total=None, ends_s=None, noun="pairs")
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -64,22 +64,29 @@ class Progress(Observer, contextlib.AbstractContextManager["Progress"]):
 
     def pairs(self, done: int, planned: int) -> None:
         """Move the bar; the pairs of a stage take about as long each."""
+        self._move(done, planned, "pairs")
+
+    def cases(self, done: int, planned: int) -> None:
+        """Move the bar; so do its cases, in the mean."""
+        self._move(done, planned, "cases")
+
+    def _move(self, done: int, planned: int, noun: str) -> None:
         now_s = self._clock()
         if not done:
             self._started_s = self._told_s = now_s
         left_s = (now_s - self._started_s) / done * (planned - done) if done else None
         ends_s = None if left_s is None else now_s + left_s
-        self._bar.update(self._task, completed=done, total=planned, ends_s=ends_s)
+        self._bar.update(self._task, completed=done, total=planned, ends_s=ends_s, noun=noun)
         if not self._console.is_terminal and left_s and now_s - self._told_s >= LOG_EVERY_S:
             self._told_s = now_s
-            self._console.print(f"{done} of {planned} pairs, {minutes(left_s)} left", soft_wrap=True)
+            self._console.print(f"{done} of {planned} {noun}, {minutes(left_s)} left", soft_wrap=True)
 
 
-class _PairsDone(ProgressColumn):
-    """Counts pairs; empty while nothing is counted."""
+class _Done(ProgressColumn):
+    """Counts pairs or cases; empty while nothing is counted."""
 
     def render(self, task: Task) -> Text:
-        return Text("" if task.total is None else f"{task.completed:.0f} of {task.total:.0f} pairs")
+        return Text("" if task.total is None else f"{task.completed:.0f} of {task.total:.0f} {task.fields['noun']}")
 
 
 class _TimeLeft(ProgressColumn):

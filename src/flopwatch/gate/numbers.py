@@ -11,6 +11,7 @@ from flopwatch.gate.result import CaseVerdict
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure.client import CaseFailed, Mode, Worker, side_by_side
 from flopwatch.model import Case, Choice, Failure, Mark
+from flopwatch.static.not_covered import NotCovered
 from flopwatch.verdict import Side, judge_memory, judge_numbers, worst_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def check_small(sides: Sides, declared: Sequence[DeclaredCase], *, both: bool) -
     head = found[Arm.HEAD]
     base = found.get(Arm.BASE, head)
     return tuple(
-        _judged(CaseVerdict(case=case, base=base[case], head=head[case]), ceiling) for case, ceiling in ceilings.items()
+        _judged_small(CaseVerdict(case=case, base=base[case], head=head[case]), ceiling)
+        for case, ceiling in ceilings.items()
     )
 
 
@@ -223,6 +225,28 @@ def _numbers(worker: Worker, case: Case, side: Side) -> Side:
 
 def _equal(base: Side, head: Side) -> bool:
     return bool(head.bits) and head.bits == base.bits
+
+
+def _judged_small(verdict: CaseVerdict, ceiling: float) -> CaseVerdict:
+    """Judge what the interpreter computed; what it cannot do is neither right nor wrong."""
+    base, head = _uncovered(verdict.base), _uncovered(verdict.head)
+    if head and not base and verdict.base.ran:
+        return replace(verdict, mark=Mark.UNSURE, reason=f"no longer covered without a GPU: {head}")
+    if head:
+        return replace(verdict, reason=f"not covered without a GPU: {head}")
+    judged = _judged(verdict, ceiling)
+    if base and judged.mark is Mark.UNSURE:
+        return replace(judged, mark=None, reason=f"not compared: base is not covered without a GPU: {base}")
+    return judged
+
+
+def _uncovered(side: Side) -> str:
+    """Return what the interpreter cannot do of a case; "" where that is not why it has no result.
+
+    >>> _uncovered(Side(failure=Failure(kind="NotCovered", message="inline_asm")))
+    'inline_asm'
+    """
+    return side.failure.message if side.failure is not None and side.failure.kind == NotCovered.__name__ else ""
 
 
 def _judged(verdict: CaseVerdict, ceiling: float) -> CaseVerdict:

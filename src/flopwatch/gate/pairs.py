@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import math
 import secrets
 import statistics
 import time
@@ -42,6 +43,9 @@ class Observer:
     def pairs(self, done: int, planned: int) -> None:
         """Hear how many pairs are done of those that this stage needs."""
 
+    def cases(self, done: int, planned: int) -> None:
+        """Hear how many cases are compiled of those that there are."""
+
 
 @dataclass(kw_only=True)
 class Experiment(abc.ABC):
@@ -61,7 +65,9 @@ class Experiment(abc.ABC):
         causes: of a case's failures, a line each.
         snapshots: of the GPU, one a case of each pair.
         processes: all workers.
-        invalid: how many samples had a fault.
+        apart: of each of them, whether the slots ran at different clocks.
+        clocks_mhz: the clocks of those that did.
+        invalid: how many samples had another fault.
     """
 
     sides: Sides
@@ -74,6 +80,8 @@ class Experiment(abc.ABC):
     logs: list[PairLog] = field(default_factory=list)
     seconds: dict[tuple[Case, Arm], list[float]] = field(default_factory=lambda: defaultdict(list))
     launch_seconds: dict[tuple[Case, Arm], list[float]] = field(default_factory=lambda: defaultdict(list))
+    apart: dict[Case, list[bool]] = field(default_factory=lambda: defaultdict(list))
+    clocks_mhz: dict[tuple[Case, Arm], list[float]] = field(default_factory=lambda: defaultdict(list))
     causes: dict[Case, list[str]] = field(default_factory=lambda: defaultdict(list))
     snapshots: list[Snapshot] = field(default_factory=list)
     processes: set[int] = field(default_factory=set)
@@ -92,6 +100,8 @@ class Experiment(abc.ABC):
     def medians(self, case: Case, arm: Arm) -> tuple[float | None, float | None]:
         """Return the seconds of a call, and what it costs the host, over all pairs; None where not measured."""
         seconds, launches = self.seconds[case, arm], self.launch_seconds[case, arm]
+        if self.left_out(case):
+            seconds = [value for value, apart in zip(seconds, self.apart[case], strict=True) if not apart]
         return statistics.median(seconds) if seconds else None, statistics.median(launches) if launches else None
 
     def given_up(self, case: Case) -> str:
@@ -99,16 +109,33 @@ class Experiment(abc.ABC):
         causes = self.causes[case]
         return causes[-1] if len(causes) >= MAX_FAILURES else ""
 
+    def left_out(self, case: Case) -> int:
+        """Return how many of a case's pairs are not used because their slots ran at different clocks."""
+        apart = self.apart[case]
+        return sum(apart) if fitness.is_minority(sum(apart), len(apart)) else 0
+
+    def clocks(self, case: Case) -> str:
+        """Say at which clocks the slots ran where they differ so often that they are part of the time; else ""."""
+        apart = self.apart[case]
+        if not any(apart) or self.left_out(case):
+            return ""
+        base, head = (statistics.median(self.clocks_mhz[case, arm]) for arm in (Arm.BASE, Arm.HEAD))
+        if abs(math.log(head / base)) > fitness.MAX_CLOCK_DIFFERENCE:
+            return f"the sides run at different clocks: {base:.0f} MHz (base) and {head:.0f} MHz (head)"
+        return f"the clocks of the two slots differed in {sum(apart)} of {len(apart)} pairs, neither side's the lower"
+
     def unfit(self) -> str:
         """Return why none of this can be trusted; "" where it can."""
+        invalid = self.invalid + sum(self.left_out(case) for case in list(self.apart))
         measured = self.invalid + sum(len(log.log_ratios) for log in self.logs)
-        faults = fitness.over_run(self.snapshots, ours=self.processes, invalid=self.invalid, measured=measured)
+        faults = fitness.over_run(self.snapshots, ours=self.processes, invalid=invalid, measured=measured)
         return fitness.describe(faults)
 
     def notes(self) -> tuple[str, ...]:
         """Say which pairs could not be used, and what could not be captured."""
-        faults = Counter(name for log in self.logs for name in log.faults)
-        notes = [f"{name}: {number} of {len(self.logs)} pairs could not be used" for name, number in faults.items()]
+        unused = Counter(name for log in self.logs for name in log.faults)
+        unused.update({case.id: number for case in list(self.apart) if (number := self.left_out(case))})
+        notes = [f"{name}: {number} of {len(self.logs)} pairs could not be used" for name, number in unused.items()]
         uncaptured = [case.id for case, plan in self.plans.items() if plan.method is Method.EVENTS]
         if uncaptured:
             notes.append(f"not captured into a graph, so timed as the host enqueues them: {', '.join(uncaptured)}")
@@ -141,11 +168,17 @@ class Experiment(abc.ABC):
 
     def _keep(self, case: Case, sample: PairSample, arms: Arms, log: PairLog) -> None:
         self.plans[case] = sample.plan
-        if sample.fault:
+        clocks_mhz = sample.clocks_mhz if sample.fault else None
+        if sample.fault and clocks_mhz is None:
             self.invalid += 1
             log.faults[case.id] = sample.fault
             return
         sign = 1 if arms[1] is Arm.HEAD else -1
+        self.apart[case].append(clocks_mhz is not None)
+        if clocks_mhz is not None:
+            log.clock_log_ratios[case.id] = sign * math.log(clocks_mhz[1] / clocks_mhz[0])
+            for arm, clock_mhz in zip(arms, clocks_mhz, strict=True):
+                self.clocks_mhz[case, arm].append(clock_mhz)
         log.log_ratios[case.id] = sign * sample.log_ratio
         if sample.launch_log_ratio is not None:
             log.launch_log_ratios[case.id] = sign * sample.launch_log_ratio

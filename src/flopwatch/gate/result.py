@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from flopwatch.config import Config
 from flopwatch.errors import ExitCode
+from flopwatch.measure.fitness import is_minority
 from flopwatch.measure.machine import Machine
 from flopwatch.model import SCHEMA_VERSION, Case, KernelFacts, Mark, SeriesResult
 from flopwatch.static.comparison import FactChange, Severity
@@ -58,7 +59,9 @@ class PairLog:
     """One pair of processes: which slot was head, by the toss of a coin, and what was measured.
 
     `log_ratios` are log(head seconds / base seconds) by the case's name; `launch_log_ratios` the same of the cost to
-    the host. `faults` say why a case has none: a failure, or a clock that differed between the slots.
+    the host. `faults` say why a case has none: a failure, or a GPU that slowed down. `clock_log_ratios` are log(head's
+    clock / base's) where the two slots ran at different clocks: a case is judged without those pairs while they are
+    fewer than half (`stats.table`).
     """
 
     stage: str
@@ -67,6 +70,7 @@ class PairLog:
     log_ratios: dict[str, float]
     launch_log_ratios: dict[str, float]
     faults: dict[str, str]
+    clock_log_ratios: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +80,27 @@ class Uncovered:
     side: str
     case: Case
     cause: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseKernels:
+    """Which of the facts and changes are of one case, as positions in the result's lists, in ascending order.
+
+    Attributes:
+        case: the case, at full size.
+        base: what base's side launches, in `base_facts`.
+        head: what head's side launches, in `facts`.
+        base_trials: what base's autotuners tried besides, in `base_facts`.
+        head_trials: what head's tried, in `facts`.
+        changes: of `fact_changes`, those that its launches show by what they compute and move.
+    """
+
+    case: Case
+    base: tuple[int, ...] = ()
+    head: tuple[int, ...] = ()
+    base_trials: tuple[int, ...] = ()
+    head_trials: tuple[int, ...] = ()
+    changes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +119,7 @@ class GateResult:
         fact_changes: how they differ.
         verdicts: one a case.
         exit_code: what the process tells its caller, but for --exit-zero; follows from the rest, and is not read back.
+        kernels: which facts are of which case.
         same_within_percent: the slowdown that SAME excludes.
         uncovered: what could not be compiled for the device, with the cause.
         suite: the time of the median case, head against base.
@@ -115,6 +141,7 @@ class GateResult:
     fact_changes: tuple[FactChange, ...]
     verdicts: tuple[CaseVerdict, ...]
     exit_code: int = field(init=False, default=0)
+    kernels: tuple[CaseKernels, ...] = ()
     same_within_percent: float = Config().same_within_percent
     uncovered: tuple[Uncovered, ...] = ()
     machine: Machine | None = None
@@ -149,6 +176,12 @@ class GateResult:
         if self.unfit and code is not ExitCode.REGRESSED:
             code = ExitCode.UNFIT
         return int(waivers_exit_code(self.waivers, code))
+
+    def used_pairs(self, name: str) -> tuple[PairLog, ...]:
+        """Return the pairs that measured a case, but for those at different clocks where they are the fewer."""
+        measured = tuple(log for log in self.pairs if name in log.log_ratios)
+        alike = tuple(log for log in measured if name not in log.clock_log_ratios)
+        return alike if is_minority(len(measured) - len(alike), len(measured)) else measured
 
     @property
     def newly_uncovered(self) -> tuple[Uncovered, ...]:

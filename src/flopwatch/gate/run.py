@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from flopwatch import git
 from flopwatch.checkout import checkout
 from flopwatch.config import load_config
+from flopwatch.gate.kernels import case_kernels
 from flopwatch.gate.numbers import check_on_gpu, check_small
 from flopwatch.gate.pairs import Observer
 from flopwatch.gate.result import CaseVerdict, GateResult
@@ -24,6 +25,7 @@ from flopwatch.measure.nvml import Watch
 from flopwatch.model import Choice
 from flopwatch.static.comparison import compare_facts
 from flopwatch.static.devices import find_device
+from flopwatch.static.launches import compare_cases
 from flopwatch.waivers import Timed, WaiverUse, apply_waivers
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from flopwatch.config import Config
     from flopwatch.measure.protocol import Hello
+    from flopwatch.model import Case
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +101,11 @@ def run_gate(
         else:
             times, machine = _on_gpu(sides, found, options, observer, toss or (lambda: bool(secrets.randbits(1))))
     today = options.today or dt.datetime.now(tz=dt.UTC).date()
+    of_facts = compare_facts(found.base.facts, found.head.facts)
+    of_launches = compare_cases(found.base.launched, found.head.launched)
+    places: dict[Case, tuple[int, ...]] = {}
+    for place, (_, cases) in enumerate(of_launches, len(of_facts)):
+        places |= {case: (*places.get(case, ()), place) for case in cases}
     return GateResult(
         base=base,
         head=head or "working tree",
@@ -107,7 +115,8 @@ def run_gate(
         machine=machine,
         facts=found.head.facts,
         base_facts=found.base.facts,
-        fact_changes=compare_facts(found.base.facts, found.head.facts),
+        fact_changes=(*of_facts, *(change for change, _ in of_launches)),
+        kernels=case_kernels([entry.case for entry in found.declared], found.base, found.head, places),
         verdicts=times.verdicts,
         same_within_percent=config.same_within_percent,
         uncovered=found.base.uncovered + found.head.uncovered,

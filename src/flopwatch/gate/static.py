@@ -6,12 +6,12 @@ import contextlib
 import os
 import sys
 import threading
-from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from flopwatch.errors import SuiteError, UndecidedError
 from flopwatch.gate.result import Uncovered
+from flopwatch.gate.shares import Shares
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure.client import CaseFailed, Mode, Worker, side_by_side
 from flopwatch.measure.protocol import Compiled, DeclaredCase, Hello
@@ -19,6 +19,7 @@ from flopwatch.model import Case, KernelFacts
 from flopwatch.static.comparison import merge_facts
 from flopwatch.static.devices import find_device
 from flopwatch.static.identity import CaseIdentity, is_same
+from flopwatch.static.launches import Launched
 from flopwatch.static.tree import tree_identity
 
 if TYPE_CHECKING:
@@ -37,9 +38,10 @@ LEAST_CASES_OF_A_TEAM = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompiledSide:
-    """What one side's cases launch, and which of them could not be compiled, with the cause."""
+    """What one side's cases launch, together and by case, and which could not be compiled, with the cause."""
 
     facts: tuple[KernelFacts, ...] = ()
+    launched: dict[Case, Launched] = field(default_factory=dict)
     identities: dict[Case, CaseIdentity] = field(default_factory=dict)
     uncovered: tuple[Uncovered, ...] = ()
 
@@ -151,7 +153,7 @@ def select_cases(hello: Hello, select: str) -> tuple[DeclaredCase, ...]:
         raise UndecidedError(
             f"no case matches {select!r}" if own else "the suites declare no case",
             why=f"the suites have {len(own)} cases of their own kernels",
-            todo="-k takes a part of a case's name, such as Matmul or bfloat16",
+            todo="give a part of a case's name, such as Matmul or bfloat16",
         )
     return selected
 
@@ -162,7 +164,7 @@ def _tree(sides: Sides, arm: Arm) -> str:
 
 def _compile(teams: Sequence[Team], cases: Sequence[Case]) -> dict[Arm, CompiledSide]:
     """Let every team compile what no other has taken yet; put each side together in the order of the cases."""
-    waiting = deque(_spread(cases, len(teams)))
+    waiting = Shares(cases)
     jobs: dict[Worker, tuple[Arm, _Turns]] = {}
     for team in teams:
         turns = _Turns(waiting, len(team))
@@ -183,20 +185,6 @@ def _compile(teams: Sequence[Team], cases: Sequence[Case]) -> dict[Arm, Compiled
     return {arm: _put_together([(case, outcomes[case]) for case in cases]) for arm, outcomes in found.items()}
 
 
-def _spread(cases: Sequence[Case], teams: int) -> list[Case]:
-    """Order cases so that the teams begin far apart and go on from there.
-
-    Neighbours share kernels, which two teams that take them at the same time compile twice: in the declared order two
-    workers need 70 s of processor time for the bundled suites, in this one 64 s.
-
-    >>> cases = [Case(suite=name, values=()) for name in ("Add", "Copy", "Matmul", "MatmulSizes", "Linear")]
-    >>> [case.suite for case in _spread(cases, 2)]
-    ['Add', 'MatmulSizes', 'Copy', 'Linear', 'Matmul']
-    """
-    stride = -(-len(cases) // teams)
-    return [case for first in range(stride) for case in cases[first::stride]]
-
-
 class _Turns:
     """Hands the workers of a team the same cases, the next one when all are done with the one before.
 
@@ -204,7 +192,7 @@ class _Turns:
     be equal where they compiled the same cases before, whichever these are.
     """
 
-    def __init__(self, waiting: deque[Case], workers: int) -> None:
+    def __init__(self, waiting: Shares, workers: int) -> None:
         self._waiting = waiting
         self._case: Case | None = None
         self._together = threading.Barrier(workers, action=self._take)
@@ -221,17 +209,14 @@ class _Turns:
         self._together.abort()
 
     def _take(self) -> None:
-        try:
-            self._case = self._waiting.popleft()
-        except IndexError:
-            self._case = None
+        self._case = self._waiting.take(self)
 
 
 def _compile_one(worker: Worker, arm: Arm, case: Case) -> Compiled | Uncovered:
     try:
         return worker.compile(case)
     except CaseFailed as error:
-        return Uncovered(side=arm.value, case=case, cause=_first_and_last_line(str(error)))
+        return Uncovered(side=arm.value, case=case, cause=first_and_last_line(str(error)))
 
 
 def _put_together(outcomes: Sequence[tuple[Case, Compiled | Uncovered]]) -> CompiledSide:
@@ -239,12 +224,13 @@ def _put_together(outcomes: Sequence[tuple[Case, Compiled | Uncovered]]) -> Comp
     compiled = {case: outcome for case, outcome in outcomes if isinstance(outcome, Compiled)}
     return CompiledSide(
         facts=tuple(merge_facts(fact for entry in compiled.values() for fact in entry.facts)),
+        launched={case: Launched(facts=entry.facts, traffic=entry.traffic) for case, entry in compiled.items()},
         identities={case: entry.identity for case, entry in compiled.items() if entry.identity is not None},
         uncovered=tuple(outcome for _, outcome in outcomes if isinstance(outcome, Uncovered)),
     )
 
 
-def _first_and_last_line(text: str) -> str:
+def first_and_last_line(text: str) -> str:
     """Shorten a compiler's message to where and why."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"

@@ -20,12 +20,11 @@ from flopwatch.measure.protocol import Method
 from flopwatch.model import Case, Mark
 from flopwatch.stats import Decision, Design, Prior, SeriesResult, Stage, decide, interval
 from flopwatch.stats import plan as plan_pairs
+from flopwatch.stats.table import Table
 from flopwatch.verdict import Side, margin_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
 
     from flopwatch.measure.nvml import Watch
 
@@ -169,7 +168,7 @@ def _no_less(log_ratio: float) -> str:
 
 
 def _decide_time(design: Design, cases: Sequence[Case], margins: Sequence[float], pairs: Pairs) -> Decision:
-    def sample(rows: Sequence[int], number: int, stage: Stage) -> NDArray[np.float64]:
+    def sample(rows: Sequence[int], number: int, stage: Stage) -> Table:
         screening = stage is Stage.SCREEN
         pairs.stage = "screen" if screening else "confirm"
         chosen = [cases[row] for row in rows]
@@ -177,25 +176,26 @@ def _decide_time(design: Design, cases: Sequence[Case], margins: Sequence[float]
         uncaptured = [case for case in chosen if case in pairs.plans and pairs.plans[case].method is Method.EVENTS]
         pairs.anew = bool(uncaptured) and not screening
         pairs.observer.step(f"measuring {len(chosen)} cases in {number} pairs")
-        return _table([log.log_ratios for log in pairs.measure(chosen, number)], chosen)
+        return time_table(pairs.measure(chosen, number), [case.id for case in chosen])
 
     return decide(design, margins, sample)
 
 
 def _decide_launch(cases: Sequence[Case], margin: float, pairs: Pairs) -> dict[Case, SeriesResult]:
     """Decide about what a call costs the host, first by the pairs that were measured for the time."""
-    screened = [log.launch_log_ratios for log in pairs.logs if log.stage == "screen"]
-    measured = [case for case in cases if any(case.id in ratios for ratios in screened)]
+    screened = [log for log in pairs.logs if log.stage == "screen"]
+    measured = [case for case in cases if any(case.id in log.launch_log_ratios for log in screened)]
     if not measured:
         return {}
 
-    def sample(rows: Sequence[int], number: int, stage: Stage) -> NDArray[np.float64]:
+    def sample(rows: Sequence[int], number: int, stage: Stage) -> Table:
         chosen = [measured[row] for row in rows]
+        names = [case.id for case in chosen]
         if stage is Stage.SCREEN:
-            return _table(screened, chosen)
+            return launch_table(screened, names)
         pairs.stage, pairs.anew = "confirm launch", True
         pairs.observer.step(f"measuring the launches of {len(chosen)} cases in {number} pairs")
-        return _table([log.launch_log_ratios for log in pairs.measure(chosen, number)], chosen)
+        return launch_table(pairs.measure(chosen, number), names)
 
     decision = decide(launch_design(len(screened), margin), [margin] * len(measured), sample)
     return dict(zip(measured, decision.series, strict=True))
@@ -215,8 +215,17 @@ def launch_design(screened: int, margin: float) -> Design:
     )
 
 
-def _table(logs: Sequence[dict[str, float]], cases: Sequence[Case]) -> NDArray[np.float64]:
-    return np.array([[log.get(case.id, math.nan) for log in logs] for case in cases])
+def time_table(logs: Sequence[PairLog], names: Sequence[str]) -> Table:
+    """Return what pairs say of the time of cases, for a look to choose among."""
+    return Table(
+        ratios=np.array([[log.log_ratios.get(name, math.nan) for log in logs] for name in names]),
+        apart=np.array([[name in log.clock_log_ratios for log in logs] for name in names], dtype=np.bool_),
+    )
+
+
+def launch_table(logs: Sequence[PairLog], names: Sequence[str]) -> Table:
+    """Return what pairs say of the cost of a launch to the host, which has a clock of its own."""
+    return Table.of(np.array([[log.launch_log_ratios.get(name, math.nan) for log in logs] for name in names]))
 
 
 def _judged(
@@ -240,6 +249,7 @@ def _judged(
         launch=launch,
         method=plan.method.value if plan else "",
         margin=margin,
+        notes=(*verdict.notes, *filter(None, [pairs.clocks(case)])),
     )
 
 
@@ -279,7 +289,7 @@ def _so_far(cases: Sequence[Case], logs: Sequence[PairLog], design: Design) -> t
     """Say what the pairs of an interrupted run are worth: estimates, no verdicts."""
     if not logs:
         logs = [PairLog(stage="", head_slot=0, seconds=0.0, log_ratios={}, launch_log_ratios={}, faults={})]
-    table = _table([log.log_ratios for log in logs], cases)
+    table = time_table(logs, [case.id for case in cases]).used
     bounds = interval(table, design.prior, alpha=0.005)
     return tuple(
         SeriesResult(

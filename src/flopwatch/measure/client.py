@@ -15,8 +15,9 @@ import msgspec
 
 from flopwatch.errors import FlopwatchError
 from flopwatch.measure.process import Code, Nursery, NurseryFailed, Process, forget_lent, spawn
-from flopwatch.measure.protocol import Compiled, Hello, Mode, Op, Plan, Prepared, Reply, Request
+from flopwatch.measure.protocol import Compiled, Gathered, Hello, IrText, Mode, Op, Plan, Prepared, Reply, Request
 from flopwatch.model import Choice, Failure, KernelFacts, Memory, Numbers, Timing, from_json, to_json
+from flopwatch.static.recorder import Autotune
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -158,6 +159,23 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     def facts(self, case: Case) -> tuple[KernelFacts, ...]:
         """Return what the compiler made of the case."""
         return self.compile(case).facts
+
+    def keep(self, case: Case, autotune: Autotune = Autotune.ALL) -> None:
+        """Compile what the case launches; `gather` tells the facts of all that was kept.
+
+        Raises:
+            CaseFailed: it cannot be compiled without running; facts that tell why are kept all the same.
+        """
+        self._ask(Request(op=Op.KEEP.word, case=case, autotune=autotune), Op.KEEP, type(None))
+
+    def gather(self) -> Gathered:
+        """Return the facts of the cases that were kept, and forget these; in a worker that died they are lost."""
+        return self._ask(Request(op=Op.GATHER.word), Op.GATHER, Gathered)
+
+    def ir(self, case: Case, kernels: Sequence[tuple[str, str, str]], levels: Sequence[str]) -> tuple[IrText, ...]:
+        """Return what the compiler had at these levels of these kernels, each a name, a variant and a configuration."""
+        request = Request(op=Op.IR.word, case=case, kernels=tuple(kernels), levels=tuple(levels))
+        return self._ask(request, Op.IR, tuple[IrText, ...])
 
     def abandon(self) -> None:
         """Stop at once, from another thread too; later requests fail instead of starting a new process."""

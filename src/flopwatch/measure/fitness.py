@@ -32,9 +32,9 @@ DISQUALIFYING = frozenset(
     }
 )
 
-#: Relative difference between the mean clocks of two slots past which a pair says nothing of a case. The margin under
-#: which slowdowns are not reported is 0.5 % by default, and a kernel bound by arithmetic follows the clock one to one:
-#: a larger difference could make a verdict by itself.
+#: Relative difference between the mean clocks of two slots past which one pair by itself says nothing of a case. The
+#: margin under which slowdowns are not reported is 0.5 % by default, and a kernel bound by arithmetic follows the clock
+#: one to one: a larger difference could make a verdict by itself.
 MAX_CLOCK_DIFFERENCE = 0.005
 
 #: The difference must also be this many times its own standard error. Under the power cap the clock moves by 30 MHz
@@ -161,7 +161,7 @@ def before(gpu: Gpu, snapshot: Snapshot, *, needed_bytes: int = MIN_FREE_BYTES) 
 
 
 def pair_fault(first: SlotReading, second: SlotReading) -> str:
-    """Return why a pair says nothing of a case; empty where it does. The order of the slots makes no difference.
+    """Return why a pair says nothing of a case by itself; empty where it does. The slots' order makes no difference.
 
     >>> cool = SlotReading.of([1980], [0])
     >>> pair_fault(cool, SlotReading.of([1965], [0]))
@@ -171,14 +171,49 @@ def pair_fault(first: SlotReading, second: SlotReading) -> str:
     """
     if reasons := _disqualifying((*first.reasons, *second.reasons)):
         return f"the GPU slowed down during the pair: {_names(reasons)}"
-    if first.sm_clock_mhz is None or second.sm_clock_mhz is None:
+    clocks_mhz = clocks_apart(first, second)
+    if clocks_mhz is None:
         return ""
-    low, high = sorted((first.sm_clock_mhz, second.sm_clock_mhz))
+    low, high = sorted(clocks_mhz)
     difference = 2 * (high - low) / (high + low)
+    return f"the clocks of the two slots differ by {difference * 100:.2f} % ({low:.0f} and {high:.0f} MHz)"
+
+
+def clocks_apart(first: SlotReading, second: SlotReading) -> tuple[float, float] | None:
+    """Return the mean clocks of two slots, in MHz, where these differ and nothing else is wrong; None elsewhere.
+
+    What a pair cannot tell, all pairs of a case can: whether it is the machine's clock that differs now and then, or
+    that of one side each time.
+
+    >>> clocks_apart(SlotReading.of([1980], [0]), SlotReading.of([1965], [0]))
+    (1980.0, 1965.0)
+    """
+    if _disqualifying((*first.reasons, *second.reasons)):
+        return None
+    zero, one = first.sm_clock_mhz, second.sm_clock_mhz
+    if zero is None or one is None:
+        return None
     error = math.hypot(first.sm_clock_error_mhz, second.sm_clock_error_mhz)
-    if difference > MAX_CLOCK_DIFFERENCE and high - low > CLOCK_ERRORS * error:
-        return f"the clocks of the two slots differ by {difference * 100:.2f} % ({low:.0f} and {high:.0f} MHz)"
-    return ""
+    differ = 2 * abs(one - zero) / (one + zero) > MAX_CLOCK_DIFFERENCE and abs(one - zero) > CLOCK_ERRORS * error
+    return (zero, one) if differ else None
+
+
+def is_minority(apart: int, pairs: int) -> bool:
+    """Tell whether the pairs of a case whose slots ran at different clocks are to be left out.
+
+    They are while they are fewer than half: then the machine's clock differs now and then, and a look that uses those
+    pairs loses power. As many as half of them tell that the clock is a side's own, or that the machine is never steady;
+    neither makes a false alarm, and without them a change that draws more power would never be judged. Which slot ran
+    at the higher clock is not asked, so that turning the coins over leaves out the same pairs.
+
+    Args:
+        apart: how many they are.
+        pairs: how many can be used, they included.
+
+    >>> is_minority(6, 13), is_minority(4, 8), is_minority(0, 0)
+    (True, False, False)
+    """
+    return 2 * apart < pairs
 
 
 def over_run(snapshots: Sequence[Snapshot], *, ours: Collection[int], invalid: int, measured: int) -> tuple[Fault, ...]:
@@ -187,7 +222,7 @@ def over_run(snapshots: Sequence[Snapshot], *, ours: Collection[int], invalid: i
     Args:
         snapshots: taken during the run, in order.
         ours: every process that we had on the GPU at any time.
-        invalid: (pair, case) samples that `pair_fault` rejected.
+        invalid: (pair, case) samples that are not used for what `pair_fault` says of them.
         measured: all of them.
     """
     faults = []
@@ -206,7 +241,7 @@ def over_run(snapshots: Sequence[Snapshot], *, ours: Collection[int], invalid: i
         faults.append(
             Fault(
                 what=f"{invalid} of {measured} samples are invalid",
-                why="the clocks of the two slots differed, or the GPU slowed down; each sample has its reason",
+                why="the clocks of the two slots differed now and then, or the GPU slowed down",
                 todo="check cooling and power, and that nothing else uses the GPU; then run again",
             )
         )

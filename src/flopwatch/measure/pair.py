@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from flopwatch.measure.client import CaseFailed, side_by_side
-from flopwatch.measure.fitness import SlotReading, pair_fault
+from flopwatch.measure.fitness import SlotReading, clocks_apart, pair_fault
 from flopwatch.measure.protocol import Method, Plan, Prepared, Refusal
 from flopwatch.model import Case, Choice
 
@@ -89,7 +89,8 @@ class PairSample:
         launch_seconds: likewise, what a call costs the host; no placement where that was not measured.
         choices: what each slot's autotuned kernels ran in.
         borrowed: both slots had the same inputs in the same memory.
-        fault: why the pair cannot be used, in words that do not depend on which slot is head; "" if it can.
+        fault: why the pair cannot be used by itself, in words that do not depend on which slot is head; "" if it can.
+        clocks_mhz: mean clock of either slot, where that these differ is the fault: many pairs can tell whose it is.
     """
 
     case: Case
@@ -99,6 +100,7 @@ class PairSample:
     choices: tuple[tuple[Choice, ...], tuple[Choice, ...]] = NO_PINS
     borrowed: bool = False
     fault: str = ""
+    clocks_mhz: tuple[float, float] | None = None
 
     @property
     def log_ratio(self) -> float:
@@ -220,6 +222,7 @@ def sample_pair(
         if error.failure.kind != "OutOfMemoryError":
             raise
         return _sample_apart(slots, case, plan, pins)
+    zero, one = (SlotReading.of(*reading) for reading in readings)
     return PairSample(
         case=case,
         plan=prepared[0].plan,
@@ -227,7 +230,8 @@ def sample_pair(
         launch_seconds=_sample_launches(slots, case) if prepared[0].plan.method is Method.GRAPH else ((), ()),
         choices=(prepared[0].choices, prepared[1].choices),
         borrowed=prepared[1].borrowed,
-        fault=pair_fault(*(SlotReading.of(*reading) for reading in readings)) if meter else "",
+        fault=pair_fault(zero, one),
+        clocks_mhz=clocks_apart(zero, one),
     )
 
 

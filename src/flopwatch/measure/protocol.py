@@ -8,6 +8,8 @@ from typing import Any
 
 from flopwatch.model import Case, Choice, Failure, KernelFacts
 from flopwatch.static.identity import CaseIdentity
+from flopwatch.static.recorder import Autotune
+from flopwatch.static.traffic import Traffic
 
 
 class Mode(enum.Enum):
@@ -34,6 +36,9 @@ class Op(enum.Enum):
     NUMBERS = ("numbers", 300.0)
     MEMORY = ("memory", 300.0)
     FACTS = ("facts", 600.0)
+    KEEP = ("keep", 600.0)
+    GATHER = ("gather", 600.0)
+    IR = ("ir", 600.0)
 
     def __init__(self, word: str, deadline_s: float) -> None:
         self.word = word
@@ -72,7 +77,8 @@ class Request:
     """One question. A visit takes `samples`; a plan is followed, and choices of the tuner are pinned, where given.
 
     A case is prepared in place of the one before, or `beside` it: then visits of both can take turns. Its inputs are in
-    the memory that another worker has `lent`, where it has.
+    the memory that another worker has `lent`, where it has. What was compiled is asked for by `kernels`, each a name, a
+    variant and a configuration, at `levels`. A case that is kept is compiled as `autotune` says.
     """
 
     op: str
@@ -83,6 +89,9 @@ class Request:
     seed: int = 0
     beside: bool = False
     lent: str = ""
+    kernels: tuple[tuple[str, str, str], ...] = ()
+    levels: tuple[str, ...] = ()
+    autotune: Autotune = Autotune.ALL
 
 
 class Refusal(enum.Enum):
@@ -108,10 +117,44 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compiled:
-    """What the compiler made of a case, and what tells whether the other side would run the very same."""
+    """What the compiler made of a case, what its launches do, and whether the other side would run the very same."""
 
     facts: tuple[KernelFacts, ...]
     identity: CaseIdentity | None = None
+    traffic: tuple[Traffic, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseFacts:
+    """What the compiler made of one case, and what its launches do."""
+
+    case: Case
+    facts: tuple[KernelFacts, ...]
+    traffic: tuple[Traffic, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gathered:
+    """What became of the cases that were kept.
+
+    Attributes:
+        cases: their facts.
+        loaded: every file that was read, and every folder that modules were looked for in.
+    """
+
+    cases: tuple[CaseFacts, ...]
+    loaded: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IrText:
+    """One kernel, of one variant and configuration, as the compiler had it at one level, such as "ttgir"."""
+
+    kernel: str
+    variant: str
+    config: str
+    level: str
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,8 +11,22 @@ from typing import TYPE_CHECKING, Any
 from flopwatch import overlay
 from flopwatch.errors import SuiteError, UsageError
 from flopwatch.measure.machine import toolchain_versions
-from flopwatch.measure.protocol import Compiled, DeclaredCase, Hello, Mode, Op, Plan, Prepared, Reply, Request
+from flopwatch.measure.protocol import (
+    CaseFacts,
+    Compiled,
+    DeclaredCase,
+    Gathered,
+    Hello,
+    IrText,
+    Mode,
+    Op,
+    Plan,
+    Prepared,
+    Reply,
+    Request,
+)
 from flopwatch.model import Case, Choice, Failure, Timing, from_json, to_json
+from flopwatch.static.traffic import traffic_of
 from flopwatch.suite import discover
 
 if TYPE_CHECKING:
@@ -20,6 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flopwatch.measure.timer import PreparedCase
+    from flopwatch.static.recorder import Autotune, Recorder
+    from flopwatch.static.traffic import Traffic
     from flopwatch.suite import Suite
 
 #: Samples behind one point of the history. The median of 40 errs by 1.25 * 0.3 % / sqrt(40) = 0.06 % at the scatter
@@ -28,6 +44,9 @@ HISTORY_SAMPLES = 40
 #: Untimed samples at the start of a visit: the first one after the other side had the GPU is 1 to 6 % slow, for tiny
 #: kernels up to 127 % (H200, 2026-11-20).
 WARM_UP_SAMPLES = 1
+#: Of the loops of a case's launches, all together. The bundled suites' cases take 256 at the most, and 0.01 to 0.4 s
+#: each, 5 s all 66 (2 cores shared with others, 2026-11-22). What takes more is not covered.
+CASE_TURNS = 1024
 
 
 class Session:
@@ -53,6 +72,7 @@ class Session:
                 todo="name every package of the code under test in [tool.flopwatch] packages",
             )
         self._ready: dict[Case, PreparedCase] = {}
+        self._kept: dict[Case, tuple[Recorder, tuple[Traffic, ...]]] = {}
         self._answers: dict[str, Callable[[Case, Request], object]] = {
             Op.PREPARE.word: lambda case, request: self.prepare(
                 case, request.plan, request.pins, beside=request.beside, lent=request.lent
@@ -68,12 +88,16 @@ class Session:
             Op.NUMBERS.word: lambda case, request: self.numbers(case, request.seed, request.pins),
             Op.MEMORY.word: lambda case, request: self.memory(case, request.pins),
             Op.FACTS.word: lambda case, _request: self.compile(case),
+            Op.KEEP.word: lambda case, request: self.keep(case, request.autotune),
+            Op.IR.word: lambda case, request: self.ir(case, request.kernels, request.levels),
         }
 
     def answer(self, request: Request) -> object:
         """Do what is asked and return a value that can be written as JSON."""
         if request.op == Op.HELLO.word:
             return self.hello()
+        if request.op == Op.GATHER.word:
+            return self.gather()
         if request.case is None:
             raise UsageError(f"request {request.op!r} names no case")
         try:
@@ -187,7 +211,62 @@ class Session:
                 if not any(fact.failure for fact in facts):
                     raise
                 return Compiled(facts=facts)  # a kernel that does not compile is what was asked about
-        return Compiled(facts=tuple(kernel_facts(recorder)), identity=case_identity(recorder, watch, suite, case))
+        return Compiled(
+            facts=tuple(kernel_facts(recorder)),
+            identity=case_identity(recorder, watch, suite, case),
+            traffic=traffic_of(recorder, most_turns=CASE_TURNS),
+        )
+
+    def keep(self, case: Case, autotune: Autotune) -> None:
+        """Compile every kernel that the case launches, for `gather` to tell what came out."""
+        from flopwatch.measure.inputs import make_inputs  # noqa: PLC0415 - where it is needed
+        from flopwatch.static import pretend_gpu  # noqa: PLC0415 - where it is needed
+
+        suite = self.suite(case)
+        with pretend_gpu(self.device, tensors="meta", autotune=autotune) as recorder:
+            try:
+                suite.run(*make_inputs(suite, case, seed=0))
+            except Exception:
+                if all(failure.config is None for failure in recorder.failures):
+                    raise
+        self._kept[case] = (recorder, traffic_of(recorder, most_turns=CASE_TURNS))
+
+    def gather(self) -> Gathered:
+        """Say what the compiler made of all cases that were kept.
+
+        Their instructions are counted in one go: nvdisasm takes 0.28 s to start, and the bundled suites' 66 cases bring
+        new code 26 times (triton 3.7.1, sm_90, 2026-11-21).
+        """
+        from flopwatch.measure.loaded import loaded_files  # noqa: PLC0415 - where it is needed
+        from flopwatch.static import Recorder, find_device, kernel_facts  # noqa: PLC0415 - where it is needed
+
+        kept, self._kept = self._kept, {}
+        compiled = {key: kernel for recorder, _ in kept.values() for key, kernel in recorder.compiled.items()}
+        kernel_facts(Recorder(device=find_device(self.device), compiled=compiled))  # keeps the counts
+        cases = tuple(
+            CaseFacts(case=case, facts=tuple(kernel_facts(recorder)), traffic=traffic)
+            for case, (recorder, traffic) in kept.items()
+        )
+        return Gathered(cases=cases, loaded=tuple(loaded_files()))
+
+    def ir(self, case: Case, kernels: Sequence[tuple[str, str, str]], levels: Sequence[str]) -> tuple[IrText, ...]:
+        """Compile the case and return what the compiler had at these levels of these kernels, as far as it came."""
+        from flopwatch.measure.inputs import make_inputs  # noqa: PLC0415 - where it is needed
+        from flopwatch.static import pretend_gpu  # noqa: PLC0415 - where it is needed
+        from flopwatch.static.ir import ir_texts  # noqa: PLC0415 - where it is needed
+
+        suite = self.suite(case)
+        with pretend_gpu(self.device, tensors="meta") as recorder:
+            try:
+                suite.run(*make_inputs(suite, case, seed=0))
+            except Exception:
+                if not recorder.failures:
+                    raise
+        found = ir_texts(recorder, kernels, levels)
+        return tuple(
+            IrText(kernel=kernel, variant=variant, config=config, level=level, text=text)
+            for (kernel, variant, config, level), text in found.items()
+        )
 
     def _importing(self) -> contextlib.AbstractContextManager[object]:
         """Return where suites are imported: modules ask which GPU there is to choose tiles, and fail without one."""

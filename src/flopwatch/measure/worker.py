@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from flopwatch.measure.loaded import watch_opened
 from flopwatch.measure.protocol import Mode, Reply
 from flopwatch.measure.session import Session, failure_of, serve
 from flopwatch.model import to_json
@@ -21,6 +22,8 @@ def main(arguments: list[str]) -> None:
     mode, benchmarks, device, requests_fd, replies_fd = arguments
     for descriptor in (int(requests_fd), int(replies_fd)):
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - positional-only
+    if Mode(mode) is Mode.STATIC:
+        watch_opened()
     with os.fdopen(int(requests_fd), "rb") as requests, os.fdopen(int(replies_fd), "wb") as replies:
         try:
             session = Session(Mode(mode), Path(benchmarks), device)

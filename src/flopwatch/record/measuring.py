@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from flopwatch.measure.protocol import DeclaredCase
     from flopwatch.model import Case
 
-#: A pair whose slots ran at different clocks is measured once more.
+#: A pair at fault is measured once more. Where the clocks of the two slots differ each time, they are the commits' own,
+#: as in a gate (`flopwatch.stats.table`), and the ratio stands.
 PAIR_TRIES = 2
 
 
@@ -96,6 +97,7 @@ class OnGpu:
         )
 
     def _pair(self, slots: tuple[Worker, Worker], case: Case) -> PairSample | Failure:
+        apart: PairSample | None = None
         for _ in range(PAIR_TRIES):
             try:
                 sample = sample_pair(slots, case, meter=self._watch)
@@ -111,7 +113,8 @@ class OnGpu:
                         worker.release(case)
             if not sample.fault:
                 return sample
-        return Failure(kind="UnfitPair", message=sample.fault)
+            apart = sample if sample.clocks_mhz else apart
+        return apart or Failure(kind="UnfitPair", message=sample.fault)
 
 
 class WithoutGpu:

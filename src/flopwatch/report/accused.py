@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flopwatch.model import Mark
 from flopwatch.report.causes import likely_causes
-from flopwatch.report.headline import reproduce, slower_in_time, slower_to_launch, time_change
+from flopwatch.report.headline import explain, reproduce, slower_in_time, slower_to_launch, time_change
 from flopwatch.report.wording import effect_of, grouped, several, slowdown
 
 if TYPE_CHECKING:
@@ -65,4 +65,4 @@ def _head(verdict: CaseVerdict, text: str) -> str:
 
 def _accusation(result: GateResult, verdict: CaseVerdict) -> list[str]:
     causes = [f"likely cause: {cause}" for cause in likely_causes(result, verdict)]
-    return [*causes, *verdict.notes, repeat(result, verdict)]
+    return [*causes, *verdict.notes, f"explain: {explain(result, verdict)}", repeat(result, verdict)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flopwatch.errors import ExitCode
 from flopwatch.model import Mark
+from flopwatch.report.failed import failed
 from flopwatch.report.wording import count
 from flopwatch.static.comparison import Severity
 from flopwatch.units import format_change
@@ -43,6 +44,12 @@ def reproduce(result: GateResult, verdict: CaseVerdict) -> str:
     """
     head = "" if result.head == "working tree" else f" {result.head[:12]}"
     return f"flopwatch gate {result.base[:12]}{head} -k {shlex.quote(verdict.case.id)}"
+
+
+def explain(result: GateResult, verdict: CaseVerdict) -> str:
+    """Return the command line that says what the compiler does differently for a case."""
+    head = "" if result.head == "working tree" else f" {result.head[:12]}"
+    return f"flopwatch explain {shlex.quote(verdict.case.id)} {result.base[:12]}{head}"
 
 
 def slower_in_time(result: GateResult) -> list[CaseVerdict]:
@@ -84,12 +91,10 @@ def launch_change(verdict: CaseVerdict) -> float:
 
 def _regressions(result: GateResult) -> list[str]:
     broken = sum(verdict.mark is Mark.BROKEN for verdict in result.verdicts)
-    broken_code = sum(change.severity is Severity.FAIL for change in result.fact_changes)
     parts = []
     if broken:
         parts.append(f"{count(broken, 'case')} broken")
-    if broken_code:
-        parts.append(f"{count(broken_code, 'kernel configuration')} no longer compiled")
+    parts += failed(result.fact_changes)
     if slower := slower_in_time(result):
         parts.append(_worst(slower, "slower", time_change(slower[0])))
     if launching := slower_to_launch(result):

@@ -75,14 +75,19 @@ _COLUMNS = ("case", "base", "head", "change (99 % interval)", "error, in eps", "
 
 def page(reports: Sequence[Reported]) -> str:
     """Return the page, the worst result first."""
-    title = html(f"flopwatch: {reports[0].sentence}")
-    parts = [f"{_HEAD}<title>{title}</title>\n<style>\n{_STYLE}</style>\n</head>\n<body>\n<main>"]
+    parts: list[str] = []
     for number, report in enumerate(reports):
         level = "h1" if number == 0 else "h2"
         parts += [f'<section aria-label="result {number + 1}">', f"<{level}>{html(report.sentence)}</{level}>"]
         parts += _report(report)
         parts.append("</section>")
-    return "\n".join([*parts, "</main>\n</body>\n</html>\n"])
+    return document(f"flopwatch: {reports[0].sentence}", parts)
+
+
+def document(title: str, body: Iterable[str]) -> str:
+    """Return a page of that title, which is text, around a body of HTML."""
+    top = f"{_HEAD}<title>{html(title)}</title>\n<style>\n{_STYLE}</style>\n</head>\n<body>\n<main>"
+    return "\n".join([top, *body, "</main>\n</body>\n</html>\n"])
 
 
 def _report(report: Reported) -> Iterator[str]:
@@ -106,7 +111,7 @@ def _result(result: GateResult) -> Iterator[str]:
         yield f"<p>{html(sentence)}</p>"
     timed = [verdict for verdict in ranked if verdict.time is not None and not result.unfit]
     if plot := effects(timed[:MAX_EFFECTS]):
-        yield f"<h2>Effects, with intervals of 99 %</h2>\n{_scrolled('effects', plot)}"
+        yield f"<h2>Effects, with intervals of 99 %</h2>\n{scrolled('effects', plot)}"
         yield '<p class="quiet">Dashed: the margin. A square is beyond the axis.</p>'
     yield from _plots(result, [verdict for verdict in needy if verdict.time is not None] or timed)
     yield from _roofline(result, ranked)
@@ -133,7 +138,7 @@ def _plots(result: GateResult, verdicts: Sequence[CaseVerdict]) -> Iterator[str]
     figures = []
     for verdict in verdicts[:MAX_SAMPLES]:
         name = verdict.case.id
-        found = [(log.stage, log.log_ratios[name]) for log in result.pairs if name in log.log_ratios][:MAX_PAIRS]
+        found = [(log.stage, log.log_ratios[name]) for log in result.used_pairs(name)][:MAX_PAIRS]
         if found:
             caption = f"<figcaption><code>{html(name)}</code></figcaption>"
             figures.append(f"<figure>{caption}\n{samples(verdict, found)}</figure>")
@@ -155,7 +160,7 @@ def _roofline(result: GateResult, verdicts: Sequence[CaseVerdict]) -> Iterator[s
     if not cases:
         yield f'<p class="quiet">No roofline: no case has a time, FLOPs and bytes. {why}</p>'
         return
-    yield f"<h2>Roofline</h2>\n{_scrolled('roofline', roofline(cases, device))}"
+    yield f"<h2>Roofline</h2>\n{scrolled('roofline', roofline(cases, device))}"
     yield (
         '<p class="quiet">Rings: base. Dots: head. The roof is the data sheet\'s: memory, and tensor cores at 16 bits;'
         " other types have another peak, and data that stay in the cache may exceed the memory's."
@@ -182,7 +187,7 @@ def _table(caption: str, result: GateResult, verdicts: Iterable[CaseVerdict]) ->
             f'<td class="{style}">{html(kind)}</td></tr>'
         )
     table = f"<table>\n<caption>{caption}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>"
-    return _scrolled(caption, "\n".join([table, *rows, "</tbody>\n</table>"]))
+    return scrolled(caption, "\n".join([table, *rows, "</tbody>\n</table>"]))
 
 
 def _error(side: Side) -> str:
@@ -193,7 +198,8 @@ def _error(side: Side) -> str:
     return f"{eps_of(side.numbers):.3g}" if math.isfinite(eps_of(side.numbers)) else "not finite"
 
 
-def _scrolled(label: str, body: str) -> str:
+def scrolled(label: str, body: str) -> str:
+    """Let a body of HTML that is wider than the page scroll in its place."""
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{html(label)}">\n{body}\n</div>'
 
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from flopwatch.gate.times import launch_design
+from flopwatch.gate.times import launch_design, launch_table, time_table
 from flopwatch.stats import Decision, Design, Stage, decide
 from flopwatch.verdict import margin_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Iterator, Sequence
 
     from flopwatch.config import Config
-    from flopwatch.gate import GateResult
+    from flopwatch.gate import GateResult, PairLog
     from flopwatch.stats import SeriesResult
+    from flopwatch.stats.table import Table
 
 #: Two bounds are one within this.
 TOLERANCE = 1e-6
@@ -45,9 +41,9 @@ def differences(result: GateResult, config: Config) -> Iterator[str]:
     # A sentinel's margin is not in the file; it moves the others' p-values through its own statistic alone.
     margins += [statistics.mode(margins)] * len(sentinels) if margins else []
     names = [verdict.case.id for verdict in (*timed, *sentinels)]
-    logs = [(log.stage == "screen", log.log_ratios) for log in result.pairs if log.stage != "confirm launch"]
+    logs = [log for log in result.pairs if log.stage != "confirm launch"]
     try:
-        found = _replayed(_design(result), names, margins, logs)
+        found = _replayed(_design(result), names, margins, logs, time_table)
     except (_OtherPlanError, ValueError):
         yield "its pairs are not those of a gate"
         return
@@ -64,7 +60,11 @@ def _design(result: GateResult) -> Design:
 
 
 def _replayed(
-    design: Design, names: Sequence[str], margins: Sequence[float], logs: Sequence[tuple[bool, dict[str, float]]]
+    design: Design,
+    names: Sequence[str],
+    margins: Sequence[float],
+    logs: Sequence[PairLog],
+    table: Callable[[Sequence[PairLog], Sequence[str]], Table],
 ) -> Decision:
     """Decide by recorded pairs, in their order; all of them must be asked for, each in its stage, and no more.
 
@@ -72,16 +72,17 @@ def _replayed(
         design: that of the run.
         names: of the series.
         margins: of each.
-        logs: whether a pair is of the first stage, and its log ratios.
+        logs: the pairs.
+        table: reads them.
     """
     left = list(logs)
 
-    def sample(rows: Sequence[int], number: int, stage: Stage) -> NDArray[np.float64]:
+    def sample(rows: Sequence[int], number: int, stage: Stage) -> Table:
         taken = left[:number]
         del left[:number]
-        if len(taken) < number or any(screened is not (stage is Stage.SCREEN) for screened, _ in taken):
+        if len(taken) < number or any((log.stage == "screen") is not (stage is Stage.SCREEN) for log in taken):
             raise _OtherPlanError
-        return np.array([[log.get(names[row], math.nan) for _, log in taken] for row in rows])
+        return table(taken, [names[row] for row in rows])
 
     decision = decide(design, margins, sample)
     if left:
@@ -90,17 +91,14 @@ def _replayed(
 
 
 def _launches(result: GateResult, names: Sequence[str], margin: float) -> Iterator[str]:
-    logs = [
-        (log.stage == "screen", log.launch_log_ratios)
-        for log in result.pairs
-        if log.stage in ("screen", "confirm launch")
-    ]
-    screened = [log for is_screened, log in logs if is_screened]
-    measured = [name for name in names if any(name in log for log in screened)]
+    logs = [log for log in result.pairs if log.stage in ("screen", "confirm launch")]
+    screened = [log for log in logs if log.stage == "screen"]
+    measured = [name for name in names if any(name in log.launch_log_ratios for log in screened)]
     if not measured:
         return
     try:
-        found = _replayed(launch_design(len(screened), margin), measured, [margin] * len(measured), logs)
+        design = launch_design(len(screened), margin)
+        found = _replayed(design, measured, [margin] * len(measured), logs, launch_table)
     except (_OtherPlanError, ValueError):
         yield "its pairs of launches are not those of a gate"
         return

@@ -1,8 +1,9 @@
 """The roofline: what the cases reach of what the GPU's data sheet allows, by their operations a byte.
 
 Williams, Waterman and Patterson, "Roofline", CACM 52 (4), 2009. The roof is that of the dashboard's percentages: the
-peak of the memory, and of the tensor cores at 16 bits. A case's work is what its suite declares, the same for base and
-head, so that one is right above the other.
+peak of the memory, and of arithmetic in the type that a case's parameters name, in 16 bits where they name none
+(`flopwatch.static.devices`). A case's work is what its suite declares, the same for base and head, so that one is right
+above the other.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING
 from flopwatch.report.escape import html
 from flopwatch.report.svg import along, canvas, dot, line
 from flopwatch.report.wording import count
+from flopwatch.static.devices import named_dtypes
 from flopwatch.units import format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from flopwatch.gate import CaseVerdict
     from flopwatch.static.devices import Device
@@ -46,6 +48,7 @@ class Placed:
         flops: floating-point operations of one call.
         bytes_moved: bytes that one call must move.
         seconds: per call, by side, base first; one at least.
+        values: its parameters, which may name the type of its operands.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Placed:
     flops: float
     bytes_moved: float
     seconds: dict[str, float]
+    values: tuple[str, ...] = ()
 
     @property
     def place(self) -> float:
@@ -93,6 +97,7 @@ def placed(verdicts: Sequence[CaseVerdict]) -> list[Placed]:
             flops=verdict.flops,
             bytes_moved=verdict.bytes_moved,
             seconds=seconds,
+            values=verdict.case.values,
         )
         for verdict in verdicts
         if (seconds := seconds_of(verdict))
@@ -138,10 +143,10 @@ def told(case: Placed, device: Device) -> str:
 
 def _reached(case: Placed, device: Device, side: str) -> str:
     seconds = case.seconds[side]
-    share = device.least_seconds(case.flops, case.bytes_moved) / seconds
+    share = device.least_seconds(case.flops, case.bytes_moved, case.values) / seconds
     if share > MOST:
         return f"{side} {format_seconds(seconds)}, more than {MOST:g} times the roofline"
-    is_fed = case.place >= _ridge(device)
+    is_fed = case.place >= _ridge(device, device.peak_tflops(case.values))
     rate = format_rate(case.flops / seconds, "TFLOPS") if is_fed else format_rate(case.bytes_moved / seconds, "GB/s")
     return f"{side} {format_seconds(seconds)}, {rate}, {100 * share:.1f} % of the roofline"
 
@@ -158,22 +163,24 @@ def roofline(cases: Sequence[Placed], device: Device) -> str:
         return ""
     axes = _axes(cases, device)
     title = f"Roofline of the {device.name}: TFLOPS of {count(len(cases), 'case')}, base and head, by FLOPs a byte"
-    parts = [canvas(WIDTH, HEIGHT, title), *_grid(axes), *_roof(axes, device)]
+    parts = [canvas(WIDTH, HEIGHT, title), *_grid(axes), *_roof(axes, device, _roofs(cases, device))]
     for case in reversed(cases):
         parts += _case(case, axes, device)
     return "\n".join([*parts, "</svg>"])
 
 
 def _axes(cases: Sequence[Placed], device: Device) -> _Axes:
-    """Choose what the axes show: all points but the absurd ones, and always the ridge."""
-    ridge, peak = _ridge(device), math.log10(device.dense_fp16_tflops)
+    """Choose what the axes show: all points but the absurd ones, and always the ridges."""
+    peaks = list(_roofs(cases, device))
+    lowest, highest = math.log10(peaks[0]), math.log10(peaks[-1])
+    ridges = [_ridge(device, peak) for peak in (peaks[0], peaks[-1])]
     places = [case.place for case in cases]
     heights = [height for case in cases for height in case.heights]
     return _Axes(
-        left=math.floor(_within(min(places), ridge - ALONG[1], ridge - ALONG[0])),
-        right=math.ceil(_within(max(places), ridge + ALONG[0], ridge + ALONG[1])),
-        bottom=math.floor(_within(min(heights), peak - DOWN[1], peak - DOWN[0])),
-        top=_within(max(heights), peak + UP[0], peak + UP[1]) + AIR,
+        left=math.floor(_within(min(places), ridges[0] - ALONG[1], ridges[0] - ALONG[0])),
+        right=math.ceil(_within(max(places), ridges[1] + ALONG[0], ridges[1] + ALONG[1])),
+        bottom=math.floor(_within(min(heights), lowest - DOWN[1], lowest - DOWN[0])),
+        top=_within(max(heights), highest + UP[0], highest + UP[1]) + AIR,
     )
 
 
@@ -181,9 +188,20 @@ def _within(value: float, low: float, high: float) -> float:
     return min(max(value, low), high)
 
 
-def _ridge(device: Device) -> float:
-    """Return the decades of operations a byte from which the memory can feed the tensor cores."""
-    return math.log10(device.dense_fp16_tflops * 1e12) - math.log10(device.memory_gbps * 1e9)
+def _roofs(cases: Sequence[Placed], device: Device) -> dict[float, str]:
+    """Return the peaks that bound the cases, in TFLOPS, the lowest first, with what each of them is called."""
+    names: dict[float, set[str]] = {}
+    for case in cases:
+        names.setdefault(device.peak_tflops(case.values), set()).update(named_dtypes(case.values))
+    return {
+        peak: "tensor cores at 16 bits" if peak == device.peaks.float16 else ", ".join(sorted(names[peak]))
+        for peak in sorted(names)
+    }
+
+
+def _ridge(device: Device, peak_tflops: float) -> float:
+    """Return the decades of operations a byte from which the memory can feed arithmetic at its peak."""
+    return math.log10(peak_tflops * 1e12) - math.log10(device.memory_gbps * 1e9)
 
 
 def _grid(axes: _Axes) -> list[str]:
@@ -208,19 +226,20 @@ def _grid(axes: _Axes) -> list[str]:
     ]
 
 
-def _roof(axes: _Axes, device: Device) -> list[str]:
-    """Draw the slope of the memory up to the ridge, and the peak from there on."""
-    ridge, peak = _ridge(device), math.log10(device.dense_fp16_tflops)
-    start = max(axes.left, ridge - (peak - axes.bottom))
-    (x1, y1), (x2, y2) = ((axes.x(at), axes.y(peak - (ridge - at))) for at in (start, ridge))
+def _roof(axes: _Axes, device: Device, peaks: Mapping[float, str]) -> list[str]:
+    """Draw the slope of the memory up to the last ridge, and each peak from its own ridge on."""
+    ridge, highest = _ridge(device, max(peaks)), math.log10(max(peaks))
+    start = max(axes.left, ridge - (highest - axes.bottom))
+    (x1, y1), (x2, y2) = ((axes.x(at), axes.y(highest - (ridge - at))) for at in (start, ridge))
     memory = format_rate(device.memory_gbps * 1e9, "GB/s")
-    tensor_cores = format_rate(device.dense_fp16_tflops * 1e12, "TFLOPS")
-    return [
-        f"<g><title>memory: {memory}</title>{line(x1, y1, x2, y2, 'roof')}</g>",
-        f"<g><title>tensor cores at 16 bits: {tensor_cores}</title>{line(x2, y2, WIDTH - RIGHT, y2, 'roof')}</g>",
-        f'<text x="{(x1 + x2) / 2 - 10:.1f}" y="{(y1 + y2) / 2 - 6:.1f}" text-anchor="end">{memory}</text>',
-        f'<text x="{WIDTH - RIGHT:g}" y="{y2 - 6:.1f}" text-anchor="end">{tensor_cores}</text>',
-    ]
+    lines = [f"<g><title>memory: {memory}</title>{line(x1, y1, x2, y2, 'roof')}</g>"]
+    texts = [f'<text x="{(x1 + x2) / 2 - 10:.1f}" y="{(y1 + y2) / 2 - 6:.1f}" text-anchor="end">{memory}</text>']
+    for peak, name in peaks.items():
+        x, y = axes.x(_ridge(device, peak)), axes.y(math.log10(peak))
+        rate = format_rate(peak * 1e12, "TFLOPS")
+        lines.append(f"<g><title>{name}: {rate}</title>{line(x, y, WIDTH - RIGHT, y, 'roof')}</g>")
+        texts.append(f'<text x="{WIDTH - RIGHT:g}" y="{y - 6:.1f}" text-anchor="end">{rate}</text>')
+    return [*lines, *texts]
 
 
 def _case(case: Placed, axes: _Axes, device: Device) -> list[str]:

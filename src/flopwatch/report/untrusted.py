@@ -104,6 +104,7 @@ _KEYS: dict[tuple[type, str], str] = {
     (PairLog, "log_ratios"): _CASE,
     (PairLog, "launch_log_ratios"): _CASE,
     (PairLog, "faults"): _CASE,
+    (PairLog, "clock_log_ratios"): _CASE,
 }
 _LOG_RATIO = (-MAX_LOG_RATIO, MAX_LOG_RATIO)
 _SECONDS = (0.0, 1e9)
@@ -122,6 +123,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "log_ratio": _LOG_RATIO,
     "log_ratios": _LOG_RATIO,
     "launch_log_ratios": _LOG_RATIO,
+    "clock_log_ratios": _LOG_RATIO,
     "seconds": _SECONDS,
     "launch_seconds": _SECONDS,
     "flops": _WORK,
@@ -141,6 +143,8 @@ _RANGES: dict[str, tuple[float, float]] = {
 _LENGTHS = {"traceback": MAX_MESSAGE, "message": MAX_MESSAGE, "cause": MAX_MESSAGE}
 #: Of lists: whatever holds each case against each pair stays below two million steps.
 _COUNTS = {"facts": MAX_FACTS, "base_facts": MAX_FACTS, "values": _VALUES, "verdicts": 2000, "pairs": 1000}
+_COUNTS |= {"kernels": 2000} | dict.fromkeys(("base", "head", "base_trials", "head_trials"), MAX_FACTS)
+_COUNTS |= {"changes": 1000}
 #: Of objects likewise: the classes of instructions that a kernel has, which are below 60.
 _MAX_KEYS = {"instructions": 100, "loop_instructions": 100}
 
@@ -388,3 +392,21 @@ def _check_whole(result: GateResult) -> None:
         alike = Counter((fact.kernel, fact.device, fact.variant) for fact in facts)
         if alike and max(alike.values()) > MAX_CONFIGURATIONS:
             raise _Refused(f"$.{name}", f"more than {MAX_CONFIGURATIONS} configurations of a kernel")
+    _check_kernels(result)
+
+
+def _check_kernels(result: GateResult) -> None:
+    """Refuse positions that lead to no fact, or to one several times."""
+    if len({entry.case for entry in result.kernels}) < len(result.kernels):
+        raise _Refused("$.kernels", "a case twice")
+    sizes = {"base": len(result.base_facts), "head": len(result.facts)}
+    for index, entry in enumerate(result.kernels):
+        lists = {side: (getattr(entry, side), getattr(entry, f"{side}_trials")) for side in sizes}
+        for side, (launched, trials) in lists.items():
+            positions = [*launched, *trials]
+            if any(position >= sizes[side] for position in positions):
+                raise _Refused(f"$.kernels[{index}]", f"a position beyond the facts of {side}")
+            if len(set(positions)) < len(positions):
+                raise _Refused(f"$.kernels[{index}]", f"a fact of {side} twice")
+        if any(position >= len(result.fact_changes) for position in entry.changes):
+            raise _Refused(f"$.kernels[{index}].changes", "a position beyond the changes")

@@ -8,7 +8,7 @@ import torch
 from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from flopwatch.static.recorder import UNKNOWN
+from flopwatch.static.recorder import UNKNOWN, DescriptorArgument, TensorArgument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,3 +60,40 @@ class ArgumentTexts:
             f"{tensor.dtype}{tuple(tensor.shape)} strides {tuple(tensor.stride())} at byte {offset_bytes} of allocation"
             f" {allocation} of {tensor.untyped_storage().nbytes()} bytes, {start % _ALIGNMENT_BYTES} past alignment"
         )
+
+
+def argument_values(arguments: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
+    """Return what a kernel computes addresses from: numbers, tensors and descriptors by name; None for all else."""
+    return tuple((name, _value(value)) for name, value in arguments.items())
+
+
+def _value(value: Any) -> object:  # noqa: ANN401 - a kernel's argument
+    match value:
+        case bool() | int() | float():
+            return value
+        case torch.Tensor():
+            return _tensor_argument(value)
+        case TensorWrapper():
+            return _tensor_argument(value.base)
+        case TensorDescriptor():
+            return DescriptorArgument(
+                tensor=_tensor_argument(value.base),
+                shape=tuple(map(int, value.shape)),
+                strides=tuple(map(int, value.strides)),
+                block_shape=tuple(map(int, value.block_shape)),
+            )
+        case list() | tuple():
+            return tuple(map(_value, value))
+    return None
+
+
+def _tensor_argument(tensor: torch.Tensor) -> TensorArgument:
+    address = int(tensor.data_ptr())
+    return TensorArgument(
+        address=address,
+        element_bytes=tensor.element_size(),
+        shape=tuple(tensor.shape),
+        strides=tuple(tensor.stride()),
+        allocation_address=address - int(tensor.storage_offset()) * tensor.element_size(),
+        allocation_bytes=tensor.untyped_storage().nbytes(),
+    )

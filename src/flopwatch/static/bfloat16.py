@@ -9,7 +9,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_QUIET_NAN = np.uint16(0x7FC0)
+#: What every NaN becomes that is rounded.
+QUIET_NAN = np.uint16(0x7FC0)
 
 
 def to_float32(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
@@ -31,4 +32,4 @@ def from_float32(values: NDArray[np.float32]) -> NDArray[np.uint16]:
     # Half of the last place kept, less one, plus the last place itself: carries exactly when nearest-even rounds up.
     tie_to_even = np.uint64(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     rounded = ((bits + tie_to_even) >> np.uint64(16)).astype(np.uint16)
-    return np.where(np.isnan(values), _QUIET_NAN, rounded).astype(np.uint16).reshape(np.shape(values))
+    return np.where(np.isnan(values), QUIET_NAN, rounded).astype(np.uint16).reshape(np.shape(values))

@@ -18,11 +18,12 @@ from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from flopwatch.errors import UsageError
-from flopwatch.static.arguments import ArgumentTexts
+from flopwatch.static.arguments import ArgumentTexts, argument_values
 from flopwatch.static.driver import benchmark_nothing
+from flopwatch.static.facts import resources
 from flopwatch.static.handles import BEFORE_ARGUMENTS, handle_arguments, handle_name, handle_texts
 from flopwatch.static.ptxas import METADATA_KEY, ptxas_facts
-from flopwatch.static.recorder import Launch, LaunchFailure, Recorder, Tuning
+from flopwatch.static.recorder import Autotune, Launch, LaunchFailure, Recorder, Tuning
 from flopwatch.static.specialization import config_text, variant_text
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 # A GPU's driver tells local memory per thread in bytes, which Triton divides by this and calls spills.
 _WORD_BYTES = 4
+# What a launch that does not say it gets on AMD; on NVIDIA it gets three (Triton 3.6 to 3.9).
+_AMD_STAGES = 2
 
 
 class Capture:
@@ -40,6 +43,7 @@ class Capture:
         self.kind = kind
         self.restore = restore
         self.tuning = False
+        self._fits = False  # one configuration, at least, of the autotuned call that runs now
         self._running: Any = None  # the function whose own `run` compiles and launches
         self._texts = ArgumentTexts()
         self._functions: set[Any] = set()
@@ -81,7 +85,7 @@ class Capture:
         launch = _Launching(kwargs)
         described = self._launched(_name(function), launch, (*args, *kwargs.values()), config=config, variant=variant)
         with described, self._inside(function):
-            launch.arguments = self._texts.named(given)
+            launch.arguments, launch.values = self._texts.named(given), argument_values(given)
             kernel = original(function, *args, **launch.kwargs)
             kernel = kernel.result() if hasattr(kernel, "result") else kernel
             if kernel is not None:
@@ -109,10 +113,10 @@ class Capture:
                 config, variant = handle_texts(kernel)
                 self._note_failure(handle_name(kernel), config, variant, error)
             raise
-        facts = getattr(kernel.metadata, METADATA_KEY, None)
-        if facts is not None:
-            kernel.n_regs = facts["registers"]
-            kernel.n_spills = facts["stack_bytes"] // _WORD_BYTES
+        taken = resources(kernel)
+        if taken:
+            kernel.n_regs = taken["registers"]
+            kernel.n_spills = taken["stack_bytes"] // _WORD_BYTES
 
     def _handle_run(self, original: Any, kernel: Any) -> Callable[..., Any]:  # noqa: ANN401 - untyped triton
         """Return what launches a compiled kernel; Triton's functions and ``kernel[grid]`` ask for it each time."""
@@ -130,7 +134,8 @@ class Capture:
         launch = _Launching({"grid": grid})
         config, variant = handle_texts(kernel)
         with self._launched(handle_name(kernel), launch, given, config=config, variant=variant):
-            launch.arguments = self._texts.named(handle_arguments(kernel, given))
+            named = handle_arguments(kernel, given)
+            launch.arguments, launch.values = self._texts.named(named), argument_values(named)
             launch.binary_hash = kernel.hash
             launch.grid = tuple(int(size) for size in grid)
             return launcher(*args)
@@ -196,6 +201,7 @@ class Capture:
                     tuning=self.tuning,
                     binary_hash=launching.binary_hash,
                     arguments=launching.arguments,
+                    values=launching.values,
                 )
             )
 
@@ -216,6 +222,7 @@ class Capture:
         # Each call tries all configurations: the GPU's choice may be any, and what is tried for one call says nothing
         # of another with the same key and other alignments or another grid.
         tuner.cache.clear()
+        self._fits = False
         self.recorder.tunings.append(self._tuning(tuner, args, kwargs))
         return original(tuner, *args, **kwargs)
 
@@ -234,14 +241,18 @@ class Capture:
         ) -> Sequence[float] | float:
             if interpreted:
                 return benchmark_nothing(_do_nothing, quantiles)
+            if self._fits and self.recorder.autotune is Autotune.FIRST:
+                return [float("inf")] * len(quantiles or (0.5,))
             self.tuning = True
             try:
-                return benchmark_nothing(call, quantiles)
+                times = benchmark_nothing(call, quantiles)
             except CompilationError:
                 # Recorded by the launch. The other configurations' facts are worth having all the same.
                 return [float("inf")] * len(quantiles or (0.5,))
             finally:
                 self.tuning = False
+            self._fits = True
+            return times
 
         return benchmark
 
@@ -260,6 +271,7 @@ class _Launching:
         self.grid: tuple[int, ...] | None = None
         self.binary_hash = ""
         self.arguments: tuple[str, ...] = ()
+        self.values: tuple[tuple[str, object], ...] = ()
         self._asked = kwargs["grid"]
 
     def _noted(self, bound: object) -> tuple[int, ...]:
@@ -282,8 +294,11 @@ def _described(
     kwargs: dict[str, Any],
 ) -> tuple[str, str, dict[str, Any]]:
     """Return the texts of a launch's configuration and variant, and its arguments, as Triton itself binds them."""
-    *_, binder = function.device_caches[triton.runtime.driver.active.get_current_device()]
+    driver = triton.runtime.driver.active
+    *_, binder = function.device_caches[driver.get_current_device()]
     bound, specialization, options = binder(*args, **kwargs)
+    if driver.get_current_target().backend == "hip":
+        options = {"num_stages": _AMD_STAGES} | options
     constants = {parameter.name: bound[parameter.name] for parameter in function.params if parameter.is_constexpr}
     others = [
         entry for parameter, entry in zip(function.params, specialization, strict=True) if not parameter.is_constexpr

@@ -1,33 +1,108 @@
-"""What is known of the GPUs that can be pretended: limits of a multiprocessor, and peaks of the chip."""
+"""What is known of the GPUs that can be pretended: limits of a multiprocessor, and peaks of the chip.
+
+AMD's words for the same: a multiprocessor is a compute unit, a warp a wave, a block a work-group, shared memory LDS.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from flopwatch.errors import UsageError
+from flopwatch.static.sources import SOURCES, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-_TUNING_GUIDE = "https://docs.nvidia.com/cuda"
 _WARP_SIZE = 32
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Peaks:
+    """The most that a chip computes by the type of the operands, in 10^12 operations a second.
+
+    An addition and a multiplication are two. Sums are of 32 bits or more, as those of `tl.dot`, which halves what a
+    GeForce does in 16 and 8 bits; no operand is sparse, and matrix units count where they have the type. None is what
+    the chip has no arithmetic for. All of `float8`'s formats have one rate; `tfloat32` is float32 rounded to 10 bits of
+    fraction, and no type that PyTorch has.
+    """
+
+    float64: float
+    float32: float
+    tfloat32: float | None = None
+    float16: float
+    bfloat16: float
+    float8: float | None = None
+    int8: float
+
+    def of(self, dtype: str = "") -> float | None:
+        """Return the peak for operands of a type, under PyTorch's name; that of 16 bits where none is named.
+
+        float32 is measured against the faster of what it is multiplied in, float8 against 16 bits where the chip has no
+        arithmetic of its own for it.
+
+        >>> H200 = DEVICES["h200"].peaks
+        >>> H200.of("float8_e4m3fn"), H200.of("float32"), H200.of("bfloat16"), H200.of("")
+        (1978.9, 494.7, 989.4, 989.4)
+        >>> DEVICES["a100"].peaks.of("float8_e5m2"), DEVICES["l40s"].peaks.of("float64")
+        (312.0, 1.43)
+        >>> DEVICES["mi350x"].peaks.of("tfloat32") is None
+        True
+        """
+        if not dtype:
+            return self.float16
+        if dtype == "float32":
+            return max(self.float32, self.tfloat32 or 0.0)
+        if dtype.startswith("float8"):
+            return self.float8 or self.float16
+        rates: dict[str, float | None] = {rate.name: getattr(self, rate.name) for rate in fields(self)}
+        return rates.get(dtype)
+
+
+#: PyTorch's, of which every device has a peak.
+_DTYPES = frozenset(rate.name for rate in fields(Peaks)) - {"tfloat32"} | {
+    f"float8_{kind}" for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")
+}
+
+
+def named_dtypes(values: Iterable[str]) -> tuple[str, ...]:
+    """Return those of a case's parameters that name a type of operands.
+
+    >>> named_dtypes(("4096x4096x4096", "float8_e4m3fn", "flopwatch"))
+    ('float8_e4m3fn',)
+    """
+    return tuple(value for value in values if value in _DTYPES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
     """A GPU as a compiler and an occupancy calculator see it.
 
-    Bytes of shared memory are those that a program can use: `max_shared_bytes_per_block` after opting in, of which the
-    driver reserves `reserved_shared_bytes_per_block` on top for every block. `dense_fp16_tflops` is the peak of the
-    tensor cores without sparsity. `arch` is what Triton's targets use: 90 for sm_90.
+    Attributes:
+        name: what PyTorch and the driver call it.
+        key: what a user calls it.
+        backend: Triton's: "cuda" or "hip".
+        arch: what Triton's targets use: 90 for sm_90, "gfx942".
+        compute_capability: major and minor, as PyTorch tells them.
+        sms: multiprocessors.
+        max_shared_bytes_per_block: that a program can use, after opting in.
+        shared_bytes_per_sm: of all blocks together.
+        reserved_shared_bytes_per_block: what the driver takes on top for every block.
+        registers_per_sm: of 32 bits; AMD's vector registers count once for each lane.
+        max_warps_per_sm: that are resident.
+        max_blocks_per_sm: likewise.
+        l2_bytes: of the second-level cache, of all dies together.
+        memory_bytes: of the device; what data sheets call GB are GiB, of which the driver and ECC keep a part.
+        memory_gbps: of the device, at its peak.
+        peaks: of arithmetic.
+        warp_size: threads.
     """
 
     name: str
     key: str
     backend: str
-    arch: int
+    arch: int | str
     compute_capability: tuple[int, int]
     sms: int
     max_shared_bytes_per_block: int
@@ -39,20 +114,65 @@ class Device:
     l2_bytes: int
     memory_bytes: int
     memory_gbps: float
-    dense_fp16_tflops: float
-    source: str
+    peaks: Peaks
     warp_size: int = _WARP_SIZE
 
-    def least_seconds(self, flops: float, bytes_moved: float) -> float:
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Where the numbers are from."""
+        return SOURCES[self.key]
+
+    def source_of(self, number: str) -> Source:
+        """Return where a number is from.
+
+        Args:
+            number: the name of a field of this, or of `Peaks`.
+
+        >>> DEVICES["b200"].source_of("memory_bytes").title
+        'Blackwell tuning guide'
+        """
+        return next(source for source in self.sources if number in source.numbers)
+
+    @property
+    def is_amd(self) -> bool:
+        """Whether Triton compiles for it through LLVM alone, without ptxas."""
+        return self.backend == "hip"
+
+    @property
+    def repeats_code(self) -> bool:
+        """Whether the same PTX becomes the same code each time: not for sm_100.
+
+        Four runs of the ptxas for it on one file made two codes, of each of three kernels (triton 3.7.1, 2026-11-22);
+        that of triton 3.6 did so too. What is counted in the code is the same.
+        """
+        return (self.backend, self.arch) != ("cuda", 100)
+
+    def peak_tflops(self, values: Iterable[str] = ()) -> float:
+        """Return the peak for a case of these parameters: of the fastest type that they name, else of 16 bits.
+
+        >>> DEVICES["h200"].peak_tflops(("1024", "float8_e4m3fn")), DEVICES["h200"].peak_tflops(("1024",))
+        (1978.9, 989.4)
+        """
+        named = [self.peaks.of(dtype) for dtype in named_dtypes(values)]
+        return max((rate for rate in named if rate is not None), default=self.peaks.float16)
+
+    def least_seconds(self, flops: float, bytes_moved: float, values: Iterable[str] = ()) -> float:
         """Return the least time that work takes: its operations and its bytes at their peaks, whichever is longer.
+
+        Args:
+            flops: floating-point operations.
+            bytes_moved: bytes to and from memory.
+            values: the case's parameters, which may name the type of its operands.
 
         >>> DEVICES["h200"].least_seconds(989.4e9, 4.8e6), DEVICES["h200"].least_seconds(0.0, 9.6e9)
         (0.001, 0.002)
+        >>> DEVICES["h200"].least_seconds(1978.9e9, 4.8e6, ("8192", "float8_e5m2"))
+        0.001
         """
-        return max(flops / (self.dense_fp16_tflops * 1e12), bytes_moved / (self.memory_gbps * 1e9))
+        return max(flops / (self.peak_tflops(values) * 1e12), bytes_moved / (self.memory_gbps * 1e9))
 
 
-def _datacenter(
+def _nvidia(
     *,
     name: str,
     key: str,
@@ -62,16 +182,15 @@ def _datacenter(
     l2_bytes: int,
     memory_bytes: int,
     memory_gbps: float,
-    dense_fp16_tflops: float,
-    source: str,
+    peaks: Peaks,
 ) -> Device:
-    """Fill in what data centre chips from sm_80 to sm_100 share (CUDA programming guide, compute capabilities)."""
+    """Fill in what data centre chips from sm_80 to sm_100 share."""
     return Device(
         name=name,
         key=key,
         backend="cuda",
         arch=arch,
-        compute_capability=(arch // 10, arch % 10),
+        compute_capability=divmod(arch, 10),
         sms=sms,
         max_shared_bytes_per_block=(shared_kib_per_sm - 1) * 1024,
         shared_bytes_per_sm=shared_kib_per_sm * 1024,
@@ -82,13 +201,59 @@ def _datacenter(
         l2_bytes=l2_bytes,
         memory_bytes=memory_bytes,
         memory_gbps=memory_gbps,
-        dense_fp16_tflops=dense_fp16_tflops,
-        source=source,
+        peaks=peaks,
     )
 
 
+def _amd(
+    *,
+    name: str,
+    key: str,
+    arch: str,
+    sms: int,
+    shared_kib_per_sm: int,
+    memory_bytes: int,
+    memory_gbps: float,
+    peaks: Peaks,
+) -> Device:
+    """Fill in what the chips of CDNA 3 and 4 share.
+
+    A compute unit has four SIMD units of 512 vector registers of 64 lanes and 8 waves each. Nothing of its shared
+    memory is reserved; each of the chip's 8 dies has 4 MiB of second-level cache.
+    """
+    return Device(
+        name=name,
+        key=key,
+        backend="hip",
+        arch=arch,
+        compute_capability=(9, int(arch[-2])),
+        sms=sms,
+        max_shared_bytes_per_block=shared_kib_per_sm * 1024,
+        shared_bytes_per_sm=shared_kib_per_sm * 1024,
+        reserved_shared_bytes_per_block=0,
+        registers_per_sm=4 * 512 * 64,
+        max_warps_per_sm=4 * 8,
+        max_blocks_per_sm=4 * 8,
+        l2_bytes=32 << 20,
+        memory_bytes=memory_bytes,
+        memory_gbps=memory_gbps,
+        peaks=peaks,
+        warp_size=64,
+    )
+
+
+_HOPPER = Peaks(
+    float64=66.9,
+    float32=66.9,
+    tfloat32=494.7,
+    float16=989.4,
+    bfloat16=989.4,
+    float8=1978.9,
+    int8=1978.9,
+)
+
 _ALL = (
-    _datacenter(
+    _nvidia(
         name="NVIDIA A100-SXM4-80GB",
         key="a100",
         arch=80,
@@ -97,10 +262,9 @@ _ALL = (
         l2_bytes=40 << 20,
         memory_bytes=80 << 30,
         memory_gbps=2039.0,
-        dense_fp16_tflops=312.0,
-        source=f"NVIDIA A100 80GB SXM data sheet; {_TUNING_GUIDE}/ampere-tuning-guide",
+        peaks=Peaks(float64=19.5, float32=19.5, tfloat32=156.0, float16=312.0, bfloat16=312.0, int8=624.0),
     ),
-    _datacenter(
+    _nvidia(
         name="NVIDIA H100 80GB HBM3",
         key="h100",
         arch=90,
@@ -109,32 +273,111 @@ _ALL = (
         l2_bytes=50 << 20,
         memory_bytes=80 << 30,
         memory_gbps=3352.0,
-        dense_fp16_tflops=989.4,
-        source=f"NVIDIA H100 SXM5 data sheet and architecture white paper; {_TUNING_GUIDE}/hopper-tuning-guide",
+        peaks=_HOPPER,
     ),
-    _datacenter(
+    _nvidia(
         name="NVIDIA H200",
         key="h200",
         arch=90,
         sms=132,
         shared_kib_per_sm=228,
-        l2_bytes=50 << 20,
-        memory_bytes=141 * 10**9,
+        l2_bytes=60 << 20,
+        memory_bytes=141 << 30,
         memory_gbps=4800.0,
-        dense_fp16_tflops=989.4,
-        source=f"NVIDIA H200 SXM data sheet; {_TUNING_GUIDE}/hopper-tuning-guide",
+        peaks=_HOPPER,
     ),
-    _datacenter(
+    _nvidia(
         name="NVIDIA B200",
         key="b200",
         arch=100,
         sms=148,
         shared_kib_per_sm=228,
-        l2_bytes=126 << 20,
-        memory_bytes=180 * 10**9,
+        l2_bytes=129536 << 10,
+        memory_bytes=180 << 30,
+        memory_gbps=7700.0,
+        peaks=Peaks(
+            float64=37.0,
+            float32=75.0,
+            tfloat32=1100.0,
+            float16=2250.0,
+            bfloat16=2250.0,
+            float8=4500.0,
+            int8=4500.0,
+        ),
+    ),
+    replace(
+        _nvidia(
+            name="NVIDIA L40S",
+            key="l40s",
+            arch=89,
+            sms=142,
+            shared_kib_per_sm=100,
+            l2_bytes=96 << 20,
+            memory_bytes=48 << 30,
+            memory_gbps=864.0,
+            peaks=Peaks(
+                float64=1.43,
+                float32=91.6,
+                tfloat32=183.0,
+                float16=366.5,
+                bfloat16=366.5,
+                float8=733.0,
+                int8=733.0,
+            ),
+        ),
+        max_warps_per_sm=48,
+        max_blocks_per_sm=24,
+    ),
+    replace(
+        _nvidia(
+            name="NVIDIA GeForce RTX 5090",
+            key="rtx5090",
+            arch=120,
+            sms=170,
+            shared_kib_per_sm=100,
+            l2_bytes=96 << 20,
+            memory_bytes=32 << 30,
+            memory_gbps=1792.0,
+            peaks=Peaks(
+                float64=1.64,
+                float32=104.8,
+                tfloat32=104.8,
+                float16=209.5,
+                bfloat16=209.5,
+                float8=419.0,
+                int8=838.0,
+            ),
+        ),
+        max_warps_per_sm=48,
+        max_blocks_per_sm=24,
+    ),
+    _amd(
+        name="AMD Instinct MI300X",
+        key="mi300x",
+        arch="gfx942",
+        sms=304,
+        shared_kib_per_sm=64,
+        memory_bytes=192 << 30,
+        memory_gbps=5325.0,
+        peaks=Peaks(
+            float64=163.4,
+            float32=163.4,
+            tfloat32=653.7,
+            float16=1307.4,
+            bfloat16=1307.4,
+            float8=2614.9,
+            int8=2614.9,
+        ),
+    ),
+    _amd(
+        name="AMD Instinct MI350X",
+        key="mi350x",
+        arch="gfx950",
+        sms=256,
+        shared_kib_per_sm=160,
+        memory_bytes=288 << 30,
         memory_gbps=8000.0,
-        dense_fp16_tflops=2250.0,
-        source=f"NVIDIA HGX B200 data sheet, an eighth of eight GPUs; {_TUNING_GUIDE}/blackwell-tuning-guide",
+        peaks=Peaks(float64=72.1, float32=144.2, float16=2306.9, bfloat16=2306.9, float8=4614.0, int8=4614.0),
     ),
 )
 

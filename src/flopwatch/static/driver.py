@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from typing import TYPE_CHECKING
 
@@ -22,14 +23,15 @@ _MAX_THREADS_PER_BLOCK = 1024
 
 
 class PretendedUtils:
-    """What Triton asks of the CUDA driver's API."""
+    """What Triton asks of the API of the CUDA or the HIP driver."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
 
     def get_device_properties(self, _ordinal: int) -> dict[str, int | str]:
-        """Return what the CUDA driver would; Triton reads `max_shared_mem` to refuse kernels that do not fit."""
+        """Return what the driver would; Triton reads `max_shared_mem` to refuse kernels that do not fit."""
         return {
+            **({"arch": self.device.arch} if self.device.is_amd else {}),
             "max_shared_mem": self.device.max_shared_bytes_per_block,
             "max_num_regs": self.device.registers_per_sm,
             "multiprocessor_count": self.device.sms,
@@ -93,9 +95,10 @@ class PretendedDriver(GPUDriver):  # type: ignore[misc] # triton has no types
 
     def map_python_to_cpp_type(self, ty: str) -> str:
         """Return the C type of an argument."""
-        from triton.backends.nvidia.driver import ty_to_cpp  # noqa: PLC0415 - importing it looks for CUDA's libraries
-
-        return str(ty_to_cpp(ty))
+        vendor = "amd" if self.device.is_amd else "nvidia"
+        # Here and not above: importing it looks for the vendor's libraries.
+        module = importlib.import_module(f"triton.backends.{vendor}.driver")
+        return str(module.ty_to_cpp(ty))
 
     def get_benchmarker(self) -> Callable[..., list[float] | float]:
         """Return a timer that calls once and has no time to tell."""

@@ -1,4 +1,4 @@
-"""What of a CUDA binary reaches the device."""
+"""What of a binary reaches the device: of a cubin of NVIDIA's, or an hsaco of AMD's."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import hashlib
 import struct
 
 # Code with its operands and immediates, constant banks and initial memory. Debug sections name files and lines, and
-# .nv.info names nothing that the code does not show.
-_DEVICE_SECTIONS = (".text", ".nv.constant", ".nv.shared", ".nv.local", ".nv.global")
+# .nv.info names nothing that the code does not show. AMD's read-only data has the kernel's descriptor, which asks for
+# registers and scratch memory; .note and the symbols have names.
+_DEVICE_SECTIONS = (".text", ".nv.constant", ".nv.shared", ".nv.local", ".nv.global", ".rodata", ".data", ".bss")
 _NO_BITS = 8
 _HEADER = struct.Struct("<IIQQQQIIQQ")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flopwatch.errors import UnsupportedTritonError
 from flopwatch.model import Failure, KernelFacts, from_json, to_json
+from flopwatch.static.amdgcn import amd_resources, count_amd_instructions
 from flopwatch.static.elf import code_fingerprint
 from flopwatch.static.occupancy import occupancy
 from flopwatch.static.ptxas import METADATA_KEY
@@ -22,6 +23,8 @@ _LONGEST_MESSAGE = 2000
 # In the keys of counts that are kept; the number changes with what is counted.
 _COUNTS = "flopwatch instructions 1"
 _COUNTS_FILE = "instructions.json"
+# What a kernel for AMD is to Triton.
+_AMD_TEXT, _AMD_BINARY = "amdgcn", "hsaco"
 # What the launcher hands over beside the code. Two kernels of equal code that differ here do not run alike.
 _LAUNCH_METADATA = (
     "shared",
@@ -53,7 +56,7 @@ def kernel_facts(recorder: Recorder) -> tuple[KernelFacts, ...]:
         if launch.binary_hash:
             kernel = recorder.compiled[launch.binary_hash]
             fact = _compiled(launch, kernel, recorder.device, chosen=_key(launch) in chosen)
-            facts[_key(launch)] = _with_counts(fact, counts.get(code_fingerprint(kernel.asm["cubin"])), uncounted)
+            facts[_key(launch)] = _with_counts(fact, counts.get(code_fingerprint(_binary(kernel))), uncounted)
     return tuple(facts[key] for key in sorted(facts))
 
 
@@ -73,14 +76,14 @@ def _failed(seen: LaunchFailure, device: Device, *, chosen: bool) -> KernelFacts
 
 
 def _compiled(launch: Launch, kernel: Any, device: Device, *, chosen: bool) -> KernelFacts:  # noqa: ANN401 - triton's
-    metadata = kernel.metadata
-    ptxas: dict[str, int] = getattr(metadata, METADATA_KEY)
+    metadata, taken = kernel.metadata, resources(kernel)
     resident = occupancy(
         device,
-        registers=ptxas["registers"],
+        registers=taken["registers"],
         shared_bytes=metadata.shared,
         num_warps=metadata.num_warps,
         tensor_memory_columns=getattr(metadata, "tmem_size", None) or 0,
+        scalar_registers=taken.get("scalar_registers", 0),
     )
     return KernelFacts(
         kernel=launch.kernel,
@@ -88,10 +91,12 @@ def _compiled(launch: Launch, kernel: Any, device: Device, *, chosen: bool) -> K
         config=launch.config or "",
         variant=launch.variant,
         chosen=chosen,
-        registers=ptxas["registers"],
-        spill_store_bytes=ptxas["spill_store_bytes"],
-        spill_load_bytes=ptxas["spill_load_bytes"],
-        stack_bytes=ptxas["stack_bytes"],
+        registers=taken["registers"],
+        accumulator_registers=taken.get("accumulator_registers"),
+        scalar_registers=taken.get("scalar_registers"),
+        spill_store_bytes=taken["spill_store_bytes"],
+        spill_load_bytes=taken["spill_load_bytes"],
+        stack_bytes=taken["stack_bytes"],
         shared_bytes=metadata.shared,
         num_warps=metadata.num_warps,
         num_stages=metadata.num_stages,
@@ -101,28 +106,50 @@ def _compiled(launch: Launch, kernel: Any, device: Device, *, chosen: bool) -> K
     )
 
 
+def resources(kernel: Any) -> dict[str, int]:  # noqa: ANN401 - triton's
+    """Return a compiled kernel's registers, stack and spills as `KernelFacts` names them.
+
+    It is empty where nobody listened to ptxas when the kernel was compiled.
+    """
+    if text := kernel.asm.get(_AMD_TEXT):
+        return asdict(amd_resources(text))
+    told: dict[str, int] = getattr(kernel.metadata, METADATA_KEY, {})
+    return told
+
+
+def _binary(kernel: Any) -> bytes:  # noqa: ANN401 - triton's
+    binary: bytes = kernel.asm[_AMD_BINARY if _AMD_BINARY in kernel.asm else "cubin"]
+    return binary
+
+
 def _counted(recorder: Recorder) -> tuple[dict[str, InstructionCounts], str]:
     """Return the instruction counts of all that was compiled, by fingerprint of code, or why there are none.
 
     They are kept beside Triton's cache: of the bundled suites' 66 cases, 26 bring code that is new, and each of these
-    costs 0.35 s, 9 s of 47 s (triton 3.7.1, sm_90, an empty cache, 2 cores, 2026-11-21).
+    costs 0.35 s, 9 s of 47 s (triton 3.7.1, sm_90, an empty cache, 2 cores, 2026-11-21). Those for AMD are read from
+    text in 10 ms, and are not kept.
     """
+    if recorder.device.is_amd:
+        kernels = recorder.compiled.values()
+        return {
+            code_fingerprint(_binary(kernel)): count_amd_instructions(kernel.asm[_AMD_TEXT]) for kernel in kernels
+        }, ""
     from triton.runtime.cache import get_cache_manager  # noqa: PLC0415 - heavy
 
     counts: dict[str, InstructionCounts] = {}
     missing: dict[str, bytes] = {}
     managers = {}
     for kernel in recorder.compiled.values():
-        fingerprint = code_fingerprint(kernel.asm["cubin"])
+        fingerprint = code_fingerprint(_binary(kernel))
         key = f"{_COUNTS} {recorder.device.arch} {fingerprint}"
         managers[fingerprint] = get_cache_manager(hashlib.sha256(key.encode()).hexdigest())
         kept = managers[fingerprint].get_file(_COUNTS_FILE)
         if kept is None:
-            missing[fingerprint] = kernel.asm["cubin"]
+            missing[fingerprint] = _binary(kernel)
         else:
             counts[fingerprint] = from_json(Path(kept).read_bytes(), InstructionCounts)
     try:
-        fresh = count_instructions(missing, recorder.device.arch)
+        fresh = count_instructions(missing, int(recorder.device.arch))
     except UnsupportedTritonError as error:
         return counts, f"{error.what}: {error.why}"
     for fingerprint, counted in fresh.items():
@@ -144,5 +171,5 @@ def _with_counts(fact: KernelFacts, counts: InstructionCounts | None, uncounted:
 def kernel_fingerprint(kernel: Any) -> str:  # noqa: ANN401 - triton's
     """Hash a compiled kernel's code and what the launcher hands over beside it."""
     beside = {name: getattr(kernel.metadata, name, None) for name in _LAUNCH_METADATA}
-    text = code_fingerprint(kernel.asm["cubin"]) + repr(sorted(beside.items()))
+    text = code_fingerprint(_binary(kernel)) + repr(sorted(beside.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -7,11 +7,13 @@ of warps or stages brings about by itself.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flopwatch.static.matching import differing_settings
 from flopwatch.static.sass import ALL
 from flopwatch.units import format_bytes
 
@@ -31,14 +33,17 @@ WORSE = {
     "stores": "narrower stores",
     "local memory": "new local memory",
     "double precision": "new double precision",
+    "atomics": "new atomics",
     "loop": "longer loops",
-    "barriers": "more barriers in loops",
     "code size": "larger code",
 }
 
-#: Of instructions in loops. 64-bit addresses outside of a matmul's loop add 4 % to it; inside of it they added 45 % on
-#: triton 3.6, and ptxas of 3.7.1 moves them out again (sm_90, 2026-11-21).
+#: Of instructions in loops, for the same work. 64-bit addresses outside of a matmul's loop add 4 % to it; inside of it
+#: they added 45 % on triton 3.6, and ptxas of 3.7.1 moves them out again (sm_90, 2026-11-21).
 _LOOP_GROWTH = 1.2
+#: Likewise where a setting differs. Steps of half the depth have 43 to 61 % more for a product, which may pay; those of
+#: a quarter have 110 to 134 % (matmul in tiles from 64 x 64 to 128 x 256, triton 3.7.1, sm_90, 2026-11-21).
+_OTHER_LOOP_GROWTH = 1.75
 #: Fewer instructions than this are not told of, whatever their share.
 _LEAST_LOOP_GROWTH = 16
 _CODE_GROWTH = 2.0
@@ -52,6 +57,16 @@ _WARP_GROUP = re.compile(r"[A-Z]GMMA\b")
 _BLACKWELL = "UTC"
 _OPERAND_BITS = {"B": 1, "O": 4, "I": 8, "Q": 8, "H": 16, "D": 64}
 _TMA_COPIES = frozenset({"UTMALDG", "UBLKCP"})
+#: Of warp-group instructions the shape is written in numbers with an "x", of a warp's in digits.
+#: AMD's is behind an underscore, and its operands' type behind that.
+_SHAPE = re.compile(r"[._](\d{1,4})x(\d{1,4})x(\d{1,4})(?!\d)|\.(16|8)(8)(256|128|64|32|16|8|4)\b")
+_AMD_OPERAND = re.compile(r"v_\w+x\d+_?x?b?[fi]p?(\d{1,2})")
+_TENSOR = re.compile(r"[A-Z]+MMA\b|v_s?mfmac?_")
+_GLOBAL_LOADS = ("LDG", "LDGSTS", *(f"{kind}_load{lds}" for kind in ("global", "buffer") for lds in ("", "_lds")))
+_GLOBAL_STORES = ("STG", "global_store", "buffer_store")
+_COPIES = ("LDGSTS", "global_load_lds", "buffer_load_lds")
+_DOUBLE = ("DADD", "DFMA", "DMUL", *(f"v_{name}_f64" for name in ("add", "fma", "fmac", "mul")))
+_ATOMICS = ("ATOM", "ATOMG", "RED", "REDG", "global_atomic", "buffer_atomic", "flat_atomic")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,9 +89,9 @@ class _Mix:
     bulk_stores: dict[str, int]
     local: dict[str, int]
     double: dict[str, int]
+    atomics: dict[str, int]
     loads: dict[int, int]
     stores: dict[int, int]
-    barriers: int
     by_name: dict[str, int]
 
 
@@ -93,7 +108,8 @@ class _Sides:
 def instruction_findings(base: KernelFacts, head: KernelFacts) -> Iterator[Finding]:
     """Yield what the instructions show, the most telling first; nothing where those of a side were not counted.
 
-    Lengths and barriers are compared of the same configuration only: another tile needs other code.
+    The length of loops is compared where no more than one setting differs, that of the code where none does: another
+    tile needs other code.
     """
     if not base.instructions or not head.instructions:
         return
@@ -110,9 +126,14 @@ def instruction_findings(base: KernelFacts, head: KernelFacts) -> Iterator[Findi
     yield from _local_memory(sides, spills=bool(head.spill_bytes))
     if sides.new.double and not sides.old.double:
         yield Finding(name="double precision", base=_NONE, head=_named(sides.new.double))
-    if base.config == head.config:
-        yield from _loops(sides)
+    if sides.new.atomics and not sides.old.atomics:
+        yield Finding(name="atomics", base=_NONE, head=_named(sides.new.atomics))
+    differing = differing_settings(base.config, head.config)
+    if not differing:
+        yield from _loops(sides, growth=_LOOP_GROWTH)
         yield from _code_size(base.code_bytes or 0, head.code_bytes or 0)
+    elif differing == 1:
+        yield from _loops(sides, growth=_OTHER_LOOP_GROWTH)
 
 
 def _tensor_cores(sides: _Sides) -> Iterator[Finding]:
@@ -150,7 +171,11 @@ def _operand_bits(name: str) -> int:
 
     >>> [_operand_bits(name) for name in ("HGMMA.64x128x16.F32", "HMMA.1688.F32.TF32", "UTCQMMA", "DMMA.8x8x4")]
     [16, 32, 8, 64]
+    >>> [_operand_bits(f"v_mfma_{name}") for name in ("f32_32x32x8_bf16_1k", "f32_16x16x32_fp8_bf8", "f32_32x32x2_f32")]
+    [16, 8, 32]
     """
+    if found := _AMD_OPERAND.match(name):
+        return int(found[1])
     return 32 if "TF32" in name else _OPERAND_BITS.get(name.removeprefix(_BLACKWELL)[0], 16)
 
 
@@ -207,17 +232,46 @@ def _local_memory(sides: _Sides, *, spills: bool) -> Iterator[Finding]:
         yield Finding(name="local memory", base=_NONE, head=_named(sides.new.local))
 
 
-def _loops(sides: _Sides) -> Iterator[Finding]:
+def _loops(sides: _Sides, *, growth: float) -> Iterator[Finding]:
+    """Yield longer loops for what they get done, which is more where they are unrolled.
+
+    That is what their tensor cores multiply, of loops without any what they read. Where it is not known, and where the
+    tensor cores of a side are of another kind, only the instructions of the same configuration say anything.
+    """
     old, new = sides.old_loop, sides.new_loop
-    if not old.total or not new.total:
+    if not old.total or not new.total or bool(old.tensor) != bool(new.tensor):
         return
-    if new.total > _LOOP_GROWTH * old.total and new.total - old.total >= _LEAST_LOOP_GROWTH:
+    before, after = _done(old), _done(new)
+    share = after / before if before and after else 1.0
+    if new.total <= growth * old.total * share or new.total - old.total * share < _LEAST_LOOP_GROWTH * share:
+        return
+    if share == 1.0:
         grown = {name: count - old.by_name.get(name, 0) for name, count in new.by_name.items()}
         most = max(grown, key=grown.__getitem__, default="")
         told = f", {grown[most]} more {most}" if grown.get(most, 0) > 0 else ""
         yield Finding(name="loop", base=f"{old.total} instructions", head=f"{new.total}{told}")
-    if new.barriers > old.barriers:
-        yield Finding(name="barriers", base=str(old.barriers), head=str(new.barriers))
+    else:
+        yield Finding(name="loop", base=f"{old.total} instructions", head=f"{new.total / share:.0f} for the same work")
+
+
+def _done(loop: _Mix) -> float:
+    """Return what a loop multiplies, or reads where it multiplies nothing; 0 where that is not known."""
+    if not loop.tensor:
+        return sum(bits * count for bits, count in loop.loads.items())
+    sizes = [_multiplications(name) * count for name, count in loop.tensor.items()]
+    return sum(sizes) if all(sizes) else 0
+
+
+def _multiplications(name: str) -> int:
+    """Return how many multiplications an instruction of the tensor cores makes; 0 where its name does not tell.
+
+    >>> [_multiplications(name) for name in ("HGMMA.64x128x16.F32", "HMMA.16816.F32", "HMMA.1688.F32", "UTCHMMA")]
+    [131072, 2048, 1024, 0]
+    >>> _multiplications("v_mfma_f32_32x32x8_f16")
+    8192
+    """
+    found = _SHAPE.search(name)
+    return math.prod(int(size) for size in found.groups() if size) if found else 0
 
 
 def _code_size(old: int, new: int) -> Iterator[Finding]:
@@ -235,14 +289,14 @@ def _mix(counts: tuple[tuple[str, int], ...]) -> _Mix:
             by_name[name.partition(".")[0]] += count
     return _Mix(
         total=named.get(ALL, 0),
-        tensor={name: count for name, count in named.items() if re.match(r"[A-Z]+MMA\b", name)},
-        copies=_those(by_name, "LDGSTS", *sorted(_TMA_COPIES)),
+        tensor={name: count for name, count in named.items() if _TENSOR.match(name)},
+        copies=_those(by_name, *_COPIES, *sorted(_TMA_COPIES)),
         bulk_stores=_those(by_name, "UTMASTG", "UTMAREDG"),
-        local=_those(by_name, "LDL", "STL"),
-        double=_those(by_name, "DADD", "DFMA", "DMUL"),
-        loads=_widths(named, "LDG", "LDGSTS"),
-        stores=_widths(named, "STG"),
-        barriers=by_name["BAR"],
+        local=_those(by_name, "LDL", "STL", "scratch_load", "scratch_store"),
+        double=_those(by_name, *_DOUBLE),
+        atomics=_those(by_name, *_ATOMICS),
+        loads=_widths(named, *_GLOBAL_LOADS),
+        stores=_widths(named, *_GLOBAL_STORES),
         by_name=dict(by_name),
     )
 

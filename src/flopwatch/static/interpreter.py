@@ -1,40 +1,55 @@
-"""Repair what Triton's interpreter gets silently wrong.
+"""Make Triton's interpreter compute what the device does, and say so where it cannot.
 
-The interpreter of Triton 3.6 to 3.9 keeps bfloat16 as bare bits and calculates with those; it truncates where the
-device rounds, skips ``tl.device_assert``, hands float arguments to the kernel as Python's, and (3.6 with numpy 2.4)
-cannot loop to a bound that the kernel computed.
+The interpreter of Triton 3.6 to 3.9 keeps bfloat16 as bare bits and calculates with those; it skips
+``tl.device_assert``, returns nothing from ``tl.extra.libdevice``, reads beyond the end of a tensor whatever lies there,
+and more (docs/interpreter.md). What small kernels find wrong is repaired; what stays wrong ends the kernel that uses
+it, as does what the interpreter does not have.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import enum
 import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import triton
-import triton.language as tl
-from triton._C.libtriton import ir
+from triton.experimental.gluon._runtime import GluonJITFunction
 from triton.runtime import interpreter
+from triton.runtime.errors import InterpreterError
+from triton.runtime.jit import JITFunction
 
-from flopwatch.errors import UnsupportedTritonError, UsageError
-from flopwatch.static.bfloat16 import from_float32, to_float32
+from flopwatch.errors import UsageError
+from flopwatch.static.interpreter_bfloat16 import calculate_bfloat16
+from flopwatch.static.interpreter_bounds import keep_in_bounds
+from flopwatch.static.interpreter_deadline import limit_launches
+from flopwatch.static.not_covered import NotCovered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import contextlib
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
 
-_FP8_BITS = 8
+
+class Coverage(enum.Enum):
+    """What becomes of a feature: the interpreter has it right, it was repaired, or its kernels are not covered."""
+
+    RIGHT = "right"
+    REPAIRED = "repaired"
+    NOT_COVERED = "not covered"
 
 
 @functools.cache
-def correct_interpreter() -> None:
-    """Make interpreted kernels compute what the device does; the second call does nothing.
+def correct_interpreter() -> Mapping[str, Coverage]:
+    """Make interpreted kernels compute what the device does, or end with `NotCovered`; the second call does nothing.
 
     Small kernels probe the installed version first, so that only what is wrong is replaced, and once more afterwards.
 
+    Returns:
+        What became of each feature, by its name.
+
     Raises:
         UsageError: interpretation is off: Triton was imported without ``TRITON_INTERPRET=1``.
-        UnsupportedTritonError: something is still wrong after the repair.
     """
     if not triton.knobs.runtime.interpret:
         raise UsageError(
@@ -42,161 +57,89 @@ def correct_interpreter() -> None:
             why="TRITON_INTERPRET was not set when Triton was imported",
             todo="set TRITON_INTERPRET=1 before",
         )
-    from flopwatch.static.interpreter_probes import wrong_probes  # noqa: PLC0415 - its kernels need interpretation
+    from flopwatch.static.interpreter_features import FEATURES  # noqa: PLC0415 - its kernels need interpretation
 
-    repairs = {_repair_of(name) for name in wrong_probes()}
-    for repair in (_calculate_bfloat16, _convert_float_arguments, _check_device_asserts, _index_by_tensors):
-        if repair in repairs:
-            repair()
-    still_wrong = wrong_probes()
-    if still_wrong:
-        raise UnsupportedTritonError(
-            f"Triton {triton.__version__}'s interpreter computes wrong results: {', '.join(still_wrong)}",
-            why=f"this build of Triton, or numpy {np.__version__}, differs from those that flopwatch can repair",
-            todo="install a released Triton from 3.6 to 3.9",
-        )
-
-
-def _repair_of(probe: str) -> Callable[[], None] | None:
-    if probe.startswith("bfloat16"):
-        return _calculate_bfloat16
-    return {
-        "float argument": _convert_float_arguments,
-        "device_assert": _check_device_asserts,
-        "loop to a computed bound": _index_by_tensors,
-    }.get(probe)
+    _tell_what_is_missing()
+    wrong = [feature for feature in FEATURES if not feature.right()]
+    needed = dict.fromkeys(feature.repair for feature in wrong if feature.repair is not None)
+    for repair in sorted(needed, key=lambda repair: repair is calculate_bfloat16):  # last, to widen for the others too
+        repair()
+    still_wrong = [feature for feature in FEATURES if not feature.right()]
+    for feature in still_wrong:
+        feature.refuse()
+    keep_in_bounds()
+    limit_launches()
+    found = dict.fromkeys((feature.name for feature in FEATURES), Coverage.RIGHT)
+    found |= dict.fromkeys((feature.name for feature in wrong), Coverage.REPAIRED)
+    return found | dict.fromkeys((feature.name for feature in still_wrong), Coverage.NOT_COVERED)
 
 
-def _is_bfloat16(value: object) -> bool:
-    return isinstance(value, interpreter.TensorHandle) and value.dtype.scalar == tl.bfloat16
+def refuse_compiled(restore: contextlib.ExitStack) -> None:
+    """Refuse to launch, until `restore`, what is compiled although kernels are interpreted: Gluon, which always is.
 
-
-def _widened(value: Any) -> Any:  # noqa: ANN401 - a handle or anything else
-    return interpreter.TensorHandle(to_float32(value.data), tl.float32) if _is_bfloat16(value) else value
-
-
-def _narrowed(handle: Any) -> Any:  # noqa: ANN401 - untyped triton
-    return interpreter.TensorHandle(from_float32(handle.data), tl.bfloat16)
-
-
-def _calculate_bfloat16() -> None:
-    """Let every operation on bfloat16 go through float32 and round once, as the device's own do."""
-    builder = interpreter.InterpreterBuilder
-    for name in ("binary_op", "unary_op", "ternary_op", "create_fma", "create_dot"):
-        setattr(builder, name, _through_float32(getattr(builder, name)))
-    builder.cast_impl = _cast(builder.cast_impl)
-    builder.create_fp_to_fp = _convert(builder.create_fp_to_fp)
-    builder.create_print = _print(builder.create_print)
-    builder.get_bf16 = lambda self, value: _narrowed(self.get_fp32(value))
-    for owner, names in ((interpreter.ReduceOps, ("sum", "min_max")), (interpreter.ScanOps, ("cumsum", "cumprod"))):
-        for name in names:
-            setattr(owner, name, _reduction(getattr(owner, name)))
-
-
-def _through_float32(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def operation(self: object, *operands: Any) -> Any:  # noqa: ANN401 - untyped triton
-        handles = [value for value in operands if isinstance(value, interpreter.TensorHandle)]
-        if not any(map(_is_bfloat16, handles)):
-            return original(self, *operands)
-        result = original(self, *map(_widened, operands))
-        if result.data.dtype == np.bool_:
-            return interpreter.TensorHandle(result.data, tl.int1)
-        # The last operand has the type of the result: a dot's accumulator, the addend of an fma.
-        return _narrowed(result) if _is_bfloat16(handles[-1]) else result
-
-    return operation
-
-
-def _reduction(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Reduce bfloat16 in float32 and round the result; the device rounds after every step, in an order of its own."""
-
-    def retyped(value: Any, dtype: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - untyped triton
-        kind = tl.block_type(dtype, value.shape) if value.type.is_block() else dtype
-        return tl.tensor(change(value.handle), kind)
-
-    @functools.wraps(original)
-    def reduction(self: object, source: Any, *options: Any, **named: Any) -> Any:  # noqa: ANN401 - untyped triton
-        source = source[0] if isinstance(source, tuple) else source
-        if not _is_bfloat16(source.handle):
-            return original(self, source, *options, **named)
-        results = original(self, retyped(source, tl.float32, _widened), *options, **named)
-        many = isinstance(results, list | tuple)
-        narrowed = [
-            retyped(result, tl.bfloat16, _narrowed) if result.dtype == tl.float32 else result
-            for result in (results if many else [results])
-        ]
-        return type(results)(narrowed) if many else narrowed[0]
-
-    return reduction
-
-
-def _cast(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def cast_impl(self: object, source: Any, target: Any) -> Any:  # noqa: ANN401 - untyped triton
-        from_bfloat16, to_bfloat16 = _is_bfloat16(source), target.scalar == tl.bfloat16
-        if from_bfloat16 and to_bfloat16:
-            return source
-        if to_bfloat16:
-            return _narrowed(original(self, source, tl.float32))
-        return original(self, _widened(source), target)
-
-    return cast_impl
-
-
-def _convert(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def create_fp_to_fp(self: Any, source: Any, target: Any, rounding: Any) -> Any:  # noqa: ANN401 - untyped triton
-        to_bfloat16 = target.scalar == tl.bfloat16
-        if not to_bfloat16 and not _is_bfloat16(source):
-            return original(self, source, target, rounding)
-        if source.dtype.scalar.primitive_bitwidth == _FP8_BITS:
-            return _narrowed(original(self, source, tl.float32, rounding))
-        if to_bfloat16 and rounding == ir.ROUNDING_MODE.RTZ:
-            return original(self, self.cast_impl(source, tl.float32), target, rounding)
-        if to_bfloat16 or target.scalar.primitive_bitwidth != _FP8_BITS:
-            return self.cast_impl(source, target)
-        return original(self, _widened(source), target, rounding)
-
-    return create_fp_to_fp
-
-
-def _print(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def create_print(self: object, prefix: str, hex_: object, values: list[Any], signed: object) -> None:
-        original(self, prefix, hex_, [*map(_widened, values)], signed)
-
-    return create_print
-
-
-def _convert_float_arguments() -> None:
-    """Give float arguments the type that the device gives them, float32."""
-    original = interpreter._implicit_cvt  # noqa: SLF001 - there is no public name
-
-    def convert(argument: object) -> object:
-        if type(argument) is float:
-            data = np.array([argument], dtype=np.float32)
-            return tl.tensor(interpreter.TensorHandle(data, tl.float32), tl.float32)
-        return original(argument)
-
-    interpreter._implicit_cvt = convert  # noqa: SLF001 - there is no public name
-
-
-def _check_device_asserts() -> None:
-    """Check every ``tl.device_assert``: Triton drops them all unless the builder debugs.
-
-    Overflow checks, which debugging would switch on too, stay off: the device has them only in debug builds.
+    Nothing runs it here, so that its outputs would stay as they were.
     """
-    builder = interpreter.interpreter_builder
-    builder.options = dataclasses.replace(builder.options, debug=True, sanitize_overflow=False)
+    original = JITFunction.run
+
+    @functools.wraps(original)
+    def run(function: Any, *arguments: Any, warmup: bool, **named: Any) -> Any:  # noqa: ANN401 - untyped triton
+        if not warmup:
+            raise NotCovered("Gluon" if isinstance(function, GluonJITFunction) else "a kernel that is compiled")
+        return original(function, *arguments, warmup=warmup, **named)
+
+    restore.callback(setattr, JITFunction, "run", original)
+    JITFunction.run = run
 
 
-def _index_by_tensors() -> None:
-    """Let a scalar tensor bound a loop: Triton 3.6 converts an array of one element, which numpy 2.4 refuses."""
-    original = interpreter._patch_lang_tensor  # noqa: SLF001 - there is no public name
+def _tell_what_is_missing() -> None:
+    """Let a kernel end with `NotCovered` where the interpreter itself, and not the kernel, is at fault."""
 
-    def patch(tensor: Any, scope: Any) -> None:  # noqa: ANN401 - untyped triton
-        original(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+    def missing(_self: object, name: str) -> object:
+        raise _Missing(name.removeprefix("create_"))
 
-    interpreter._patch_lang_tensor = patch  # noqa: SLF001 - there is no public name
+    interpreter.InterpreterBuilder.__getattr__ = missing
+    executor = interpreter.GridExecutor
+    executor.__call__ = _telling(executor.__call__)
+
+
+class _Missing(NotCovered, AttributeError):  # noqa: N818 - as its parent
+    """The interpreter has no such operation; who only asks whether it has is told so, as usual."""
+
+
+def _telling(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(self: object, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - the kernel's
+        try:
+            return original(self, *arguments, **named)
+        except InterpreterError as error:
+            cause = _cause(error)
+            if isinstance(cause, NotCovered):
+                raise NotCovered(cause.feature) from None
+            if isinstance(cause, NotImplementedError) or _is_the_interpreters_own(cause):
+                raise NotCovered(f"{type(cause).__name__}: {cause}") from error
+            raise
+
+    return call
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return what was raised first; each function of a kernel wraps it once more."""
+    while isinstance(error, InterpreterError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _is_the_interpreters_own(error: BaseException) -> bool:
+    """Tell whether the interpreter broke, rather than the kernel: by the file that raised.
+
+    Assertions are excepted: the interpreter makes them of kernels and their descriptors.
+    """
+    if isinstance(error, AssertionError):
+        return False
+    return _file(error.__traceback__) == interpreter.__file__ or type(error).__module__.startswith(np.__name__)
+
+
+def _file(trace: TracebackType | None) -> str:
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else trace.tb_frame.f_code.co_filename

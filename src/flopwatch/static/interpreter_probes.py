@@ -9,7 +9,6 @@ Import this only where ``TRITON_INTERPRET=1`` was set before Triton was imported
 from __future__ import annotations
 
 import contextlib
-import warnings
 from typing import TYPE_CHECKING
 
 import torch
@@ -76,21 +75,6 @@ def _loop(n, out):
     for i in range(tl.cdiv(n, 2)):
         total += i
     tl.store(out, total)
-
-
-def wrong_probes() -> list[str]:
-    """Return the names of the probes whose result is wrong, or that fail."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # wrong arithmetic divides by zero
-        warnings.simplefilter("error", DeprecationWarning)  # what numpy will refuse soon is repaired now
-        return [name for name, probe in _PROBES.items() if not _passes(probe)]
-
-
-def _passes(probe: Callable[[], bool]) -> bool:
-    try:
-        return probe()
-    except Exception:  # noqa: BLE001 - a probe that cannot run is as wrong as one that lies
-        return False
 
 
 def _numbers(*shape: int, scale: float = 1.0) -> torch.Tensor:
@@ -174,7 +158,7 @@ def _loop_over_tensor_is_right() -> bool:
     return out.tolist() == [6]
 
 
-_PROBES = {
+PROBES: dict[str, Callable[[], bool]] = {
     "bfloat16 arithmetic": _arithmetic_is_right,
     "bfloat16 fma": _fma_is_right,
     "bfloat16 dot": _dot_is_right,

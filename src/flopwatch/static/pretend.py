@@ -6,14 +6,16 @@ import contextlib
 from typing import TYPE_CHECKING, Literal
 
 from flopwatch.static.devices import Device, find_device
-from flopwatch.static.recorder import Recorder
+from flopwatch.static.recorder import Autotune, Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def pretend_gpu(device: str | Device = "h200", *, tensors: Literal["meta", "cpu"] = "meta") -> Iterator[Recorder]:
+def pretend_gpu(
+    device: str | Device = "h200", *, tensors: Literal["meta", "cpu"] = "meta", autotune: Autotune = Autotune.ALL
+) -> Iterator[Recorder]:
     """Pretend that `device` is the only GPU of this machine.
 
     Inside the context ``device="cuda"`` makes tensors, ``torch.cuda`` answers for the pretended device, and Triton
@@ -22,8 +24,9 @@ def pretend_gpu(device: str | Device = "h200", *, tensors: Literal["meta", "cpu"
     interpreted (``TRITON_INTERPRET=1`` before Triton was imported) they are computed, after `correct_interpreter`;
     compiled kernels leave their outputs as they were.
 
-    The autotuner compiles every configuration, none of which is timed, and takes the first that fits; where kernels
-    are interpreted it takes the first and runs no other. Everything is restored on exit.
+    The autotuner compiles every configuration, none of which is timed, and takes the first that fits; with
+    `Autotune.FIRST` it compiles no further than that, and where kernels are interpreted it takes the first and runs no
+    other. Everything is restored on exit.
 
     Yields:
         What was launched, compiled and refused, as it happens.
@@ -34,6 +37,6 @@ def pretend_gpu(device: str | Device = "h200", *, tensors: Literal["meta", "cpu"
     """
     from flopwatch.static import session  # noqa: PLC0415 - torch and triton load only when a GPU is pretended
 
-    recorder = Recorder(device=find_device(device) if isinstance(device, str) else device)
+    recorder = Recorder(device=find_device(device) if isinstance(device, str) else device, autotune=autotune)
     with session.pretended(recorder, tensors):
         yield recorder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,39 @@ from flopwatch.static.devices import Device
 
 #: Begins the text of an argument of which nothing can be said but its type.
 UNKNOWN = "?"
+
+
+class Autotune(enum.Enum):
+    """Which configurations of an autotuned kernel are compiled.
+
+    ALL: every one that pruning leaves; a GPU's choice may be any.
+    FIRST: in their order, until one compiles and fits.
+    """
+
+    ALL = "all"
+    FIRST = "first"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorArgument:
+    """A tensor that a kernel was given; its strides are of elements, and its allocation is what it is a view of."""
+
+    address: int
+    element_bytes: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    allocation_address: int
+    allocation_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DescriptorArgument:
+    """A tensor descriptor that the host made: what it describes of a tensor, and the block that it moves."""
+
+    tensor: TensorArgument
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block_shape: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +58,7 @@ class Launch:
         binary_hash: the key of `Recorder.compiled`; empty for an interpreted kernel.
         arguments: ``name=value`` of each argument and option, a tensor by its layout and memory
             (`flopwatch.static.arguments`); empty for an interpreted kernel.
+        values: the same as numbers, tensors as `TensorArgument`; for `flopwatch.static.traffic`.
     """
 
     kernel: str
@@ -33,6 +68,7 @@ class Launch:
     tuning: bool
     binary_hash: str
     arguments: tuple[str, ...] = ()
+    values: tuple[tuple[str, object], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +105,7 @@ class Recorder:
 
     Attributes:
         device: the pretended device.
+        autotune: which configurations of autotuned kernels are tried.
         launches: every launch that went through, in order.
         compiled: Triton's compiled kernels by hash.
         failures: every launch that did not, in order.
@@ -77,6 +114,7 @@ class Recorder:
     """
 
     device: Device
+    autotune: Autotune = Autotune.ALL
     launches: list[Launch] = field(default_factory=list)
     compiled: dict[str, Any] = field(default_factory=dict)
     failures: list[LaunchFailure] = field(default_factory=list)

@@ -30,7 +30,9 @@ _FIRST_ARCH_WITH_FEATURES = 90
 
 _LINE = re.compile(
     r"\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+"
-    r"(?:(?P<guard>@!?U?P\w+)\s+)?(?P<opcode>[A-Z]\w*(?:\.\w+)*)(?P<operands>[^;]*);"
+    r"(?:(?P<guard>@!?U?P\w+)\s+)?(?P<opcode>[A-Z]\w*(?:\.\w+)*)(?P<operands>[^;]*?)"
+    # What nvdisasm of Triton 3.6 tells of sm_120's schedule: "&req={2} ?WAIT15_END_GROUP".
+    r"(?:\s+[&?][^;]*)?;"
 )
 _ADDRESS = re.compile(r"\s*/\*[0-9a-f]{4,}\*/")
 _TARGET = re.compile(r"(?:^|, )0x([0-9a-f]+)$")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+import torch.utils._device as default_device
 import triton
 from torch.autograd.function import BackwardCFunction
 from triton.runtime.driver import driver as active_driver
@@ -27,14 +28,19 @@ if TYPE_CHECKING:
 _CACHE_FOLDER = "flopwatch-1"
 
 _now_pretending = False
+_wanted_default: torch.device | None = None
 
 
 @contextlib.contextmanager
 def pretended(recorder: Recorder, kind: Literal["meta", "cpu"]) -> Iterator[None]:
     """Pretend `recorder`'s device, with tensors of that kind; see `flopwatch.static.pretend.pretend_gpu`."""
     check_triton_version()
-    if kind == "cpu" and triton.knobs.runtime.interpret:
-        from flopwatch.static.interpreter import correct_interpreter  # noqa: PLC0415 - needs interpretation on
+    interpreted = kind == "cpu" and triton.knobs.runtime.interpret
+    if interpreted:
+        from flopwatch.static.interpreter import (  # noqa: PLC0415 - needs interpretation on
+            correct_interpreter,
+            refuse_compiled,
+        )
 
         correct_interpreter()
     with contextlib.ExitStack() as restore:
@@ -43,9 +49,13 @@ def pretended(recorder: Recorder, kind: Literal["meta", "cpu"]) -> Iterator[None
         _activate(PretendedDriver(recorder.device), restore)
         _use_own_cache(restore)
         Capture(recorder, kind, restore).install()
+        if interpreted:
+            refuse_compiled(restore)
         tensors = pretended_tensors(kind)
         _follow_autograd(tensors, restore)
+        tensors.follow_operators(restore)
         restore.enter_context(tensors)
+        _keep_default_device(restore)
         yield
 
 
@@ -78,10 +88,22 @@ def _follow_autograd(tensors: PretendedTensors, restore: contextlib.ExitStack) -
     original = BackwardCFunction.apply
 
     def apply(context: Any, *gradients: Any) -> Any:  # noqa: ANN401 - the original's
-        if torch._C._len_torch_function_stack():  # noqa: SLF001 - there is no public name
-            return original(context, *gradients)  # type: ignore[no-untyped-call] # torch's
-        with tensors:
+        with tensors.again():
             return original(context, *gradients)  # type: ignore[no-untyped-call] # torch's
 
     restore.callback(setattr, BackwardCFunction, "apply", original)
     BackwardCFunction.apply = apply  # type: ignore[method-assign] # restored on exit
+
+
+def _keep_default_device(restore: contextlib.ExitStack) -> None:
+    """Have what code set as the default device, such as a suite as it is imported, for the next pretence too."""
+    before = default_device.CURRENT_DEVICE
+    if _wanted_default is not None:
+        torch.set_default_device(_wanted_default)
+
+    def leave() -> None:
+        global _wanted_default  # noqa: PLW0603 - torch's own is global too
+        _wanted_default = default_device.CURRENT_DEVICE
+        torch.set_default_device(before)
+
+    restore.callback(leave)

@@ -9,8 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _DEFAULT_OPTIONS = {"num_warps": 4, "num_stages": 3}
-#: Options that are named only where they differ from Triton's defaults.
-_RARE_OPTIONS = {"num_ctas": 1, "maxnreg": None, "enable_fp_fusion": True}
+#: Options that are named only where they differ from Triton's defaults; from the fourth on they are AMD's. What
+#: `schedule_hint` is by default differs between Triton 3.6 and 3.9.
+_RARE_OPTIONS: dict[str, tuple[object, ...]] = {
+    "num_ctas": (1,),
+    "maxnreg": (None,),
+    "enable_fp_fusion": (True,),
+    "waves_per_eu": (0,),
+    "matrix_instr_nonkdim": (0,),
+    "kpack": (1,),
+    "schedule_hint": ("none", ""),
+}
 _LONGEST_VARIANT = 80
 
 
@@ -26,7 +35,7 @@ def config_text(constants: Mapping[str, object], options: Mapping[str, object], 
     'ACTIVATION=,BLOCK_M=128,a_desc=128x64,num_stages=3,num_warps=8'
     """
     named = {name: options.get(name, default) for name, default in _DEFAULT_OPTIONS.items()}
-    named |= {name: options[name] for name, usual in _RARE_OPTIONS.items() if options.get(name, usual) != usual}
+    named |= {name: options[name] for name, usual in _RARE_OPTIONS.items() if options.get(name, usual[0]) not in usual}
     named |= {name: "x".join(map(str, shape)) for name, shape in blocks.items() if isinstance(shape, list | tuple)}
     return ",".join(f"{name}={_value_text(value)}" for name, value in sorted({**constants, **named}.items()))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch.overrides import TorchFunctionMode
+import torch.utils._device as default_device
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from flopwatch.errors import UsageError
+from flopwatch.static.operators import Operators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,6 +39,26 @@ class PretendedTensors(TorchFunctionMode):
     def __init__(self, kind: Literal["meta", "cpu"]) -> None:
         super().__init__()
         self.home = torch.device(kind)
+        #: Modes that are entered with this one where torch has left all of them.
+        self.companions: list[TorchFunctionMode] = []
+        self._operators: Operators | None = None
+
+    def follow_operators(self, restore: contextlib.ExitStack) -> None:
+        """Let registered operators run what they run on a GPU, until `restore` closes."""
+        self._operators = Operators(self.any_on_gpu, self.again, restore)
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        """Enter this mode, and its companions, in code that torch calls without them."""
+        with contextlib.ExitStack() as entered:
+            for mode in (self, *self.companions):
+                if not any(mode is present for present in _get_current_function_mode_stack()):
+                    entered.enter_context(mode)
+            yield
+
+    def any_on_gpu(self, *values: object) -> bool:
+        """Return whether any tensor in these values pretends to be on the GPU."""
+        return any(self.on_gpu(tensor) for tensor in _tensors(values))
 
     def on_gpu(self, tensor: torch.Tensor) -> bool:
         """Return whether this tensor pretends to be on the GPU."""
@@ -84,8 +107,10 @@ class PretendedTensors(TorchFunctionMode):
             return inputs[0]
         if name in _MOVES and inputs:
             return self._move(func, name, args, kwargs, inputs)
+        if self._operators is not None:
+            self._operators.prepare(func)
         kwargs.pop("pin_memory", None)
-        wanted = kwargs.get("device")
+        wanted = _wanted_device(func, kwargs)
         on_gpu = None if wanted is None else _is_cuda(wanted)
         if on_gpu:
             kwargs["device"] = self.home
@@ -248,6 +273,18 @@ def pretended_tensors(kind: Literal["meta", "cpu"]) -> PretendedTensors:
 def _stays_meta(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     wanted = next((value for value in (*args[1:], *kwargs.values()) if _names_device(value)), None)
     return wanted is None or (isinstance(wanted, torch.device) and wanted.type == "meta")
+
+
+def _wanted_device(func: object, kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever names a device, or None
+    """Return the device that the caller named; else the default one where `func` heeds it.
+
+    `torch.set_default_device` and ``with torch.device(...)`` are a mode below all others, which is asked too late.
+    """
+    wanted = kwargs.get("device")
+    default = default_device.CURRENT_DEVICE
+    if wanted is None and default is not None and func in default_device._device_constructors():  # noqa: SLF001 - no public name
+        return default
+    return wanted
 
 
 def _names_device(value: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from flopwatch.static.devices import Device
 
 _CUDA_VERSION = "12.8"
+_HIP_VERSION = "6.4"
 _ELAPSED_MS = 1000.0
 _DEFAULT_SHARED_BYTES_PER_BLOCK = 48 * 1024
 
@@ -49,12 +51,21 @@ class PretendedGenerator(torch.Generator, metaclass=_AnyGenerator):
 
 
 def patch_torch(device: Device, restore: contextlib.ExitStack) -> None:
-    """Let `torch.cuda`, `torch.version.cuda` and `torch.Generator` answer for `device` until `restore` closes."""
+    """Let `torch.cuda`, `torch.version` and `torch.Generator` answer for `device` until `restore` closes.
+
+    A build of PyTorch for AMD answers by the same functions; it has a version of HIP, and none of CUDA.
+    """
     for name, value in _answers(device).items():
         _replace(torch.cuda, name, value if isinstance(value, type) else _own_function(name, value), restore)
-    _replace(torch.version, "cuda", torch.version.cuda or _CUDA_VERSION, restore)
-    _replace(torch.version, "hip", None, restore)
+    cuda = None if device.is_amd else torch.version.cuda or _CUDA_VERSION
+    _replace(torch.version, "cuda", cuda, restore)
+    _replace(torch.version, "hip", torch.version.hip or _HIP_VERSION if device.is_amd else None, restore)
     _replace(torch, "Generator", PretendedGenerator, restore)
+    _replace(torch, "compile", _uncompiled, restore)
+    if "torch._dynamo" in sys.modules:  # something was compiled before
+        restore.enter_context(torch.compiler.set_stance("force_eager"))
+    for name, value in _accelerator_answers().items():
+        _replace(torch.accelerator, name, _own_function(name, value), restore)
 
 
 class PretendedStream:
@@ -152,7 +163,7 @@ def _answers(device: Device) -> dict[str, Callable[..., object]]:
         "get_device_capability": lambda _device=None: device.compute_capability,
         "get_device_name": lambda _device=None: device.name,
         "get_device_properties": lambda _device=None: properties,
-        "get_arch_list": lambda: [f"sm_{device.arch}"],
+        "get_arch_list": lambda: [str(device.arch) if device.is_amd else f"sm_{device.arch}"],
         "is_bf16_supported": lambda *_arguments, **_options: True,
         "current_stream": lambda _device=None: stream,
         "default_stream": lambda _device=None: stream,
@@ -164,6 +175,14 @@ def _answers(device: Device) -> dict[str, Callable[..., object]]:
         "graph": lambda *_arguments, **_options: contextlib.nullcontext(),
         "graph_pool_handle": lambda: (0, 0),
         "is_current_stream_capturing": lambda: False,
+        "set_stream": _nothing,
+        "max_memory_allocated": _no_bytes,
+        "max_memory_reserved": _no_bytes,
+        "memory_allocated": _no_bytes,
+        "memory_reserved": _no_bytes,
+        "memory_stats": lambda _device=None: {},
+        "reset_peak_memory_stats": _nothing,
+        "ipc_collect": _nothing,
         "mem_get_info": lambda _device=None: (device.memory_bytes, device.memory_bytes),
         # One generator serves both host and GPU; seeding either makes what follows deterministic.
         "manual_seed": host.manual_seed,
@@ -173,6 +192,20 @@ def _answers(device: Device) -> dict[str, Callable[..., object]]:
         "initial_seed": host.initial_seed,
         "get_rng_state": lambda _device=None: host.get_state(),
         "set_rng_state": lambda state, _device=None: host.set_state(state),
+    }
+
+
+def _accelerator_answers() -> dict[str, Callable[..., object]]:
+    stream = PretendedStream()
+    return {
+        "is_available": lambda: True,
+        "current_accelerator": lambda *_arguments, **_options: torch.device(CUDA.type),
+        "device_count": lambda: 1,
+        "current_device_index": lambda: CUDA.index,
+        "set_device_index": _nothing,
+        "current_stream": lambda _device=None: stream,
+        "set_stream": _nothing,
+        "synchronize": _nothing,
     }
 
 
@@ -189,14 +222,17 @@ def device_properties(device: Device) -> SimpleNamespace:
         warp_size=device.warp_size,
         L2_cache_size=device.l2_bytes,
         regs_per_multiprocessor=device.registers_per_sm,
-        shared_memory_per_block=_DEFAULT_SHARED_BYTES_PER_BLOCK,
+        shared_memory_per_block=(
+            device.max_shared_bytes_per_block if device.is_amd else _DEFAULT_SHARED_BYTES_PER_BLOCK
+        ),
         shared_memory_per_block_optin=device.max_shared_bytes_per_block,
         shared_memory_per_multiprocessor=device.shared_bytes_per_sm,
         max_shared_memory_per_block_optin=device.max_shared_bytes_per_block,
         max_shared_memory_per_multiprocessor=device.shared_bytes_per_sm,
         is_integrated=0,
         is_multi_gpu_board=0,
-        gcnArchName="",
+        # With what a driver says of the chip's settings, which host code cuts off at the colon.
+        gcnArchName=f"{device.arch}:sramecc+:xnack-" if device.is_amd else "",
     )
 
 
@@ -213,6 +249,16 @@ def _own_function(name: str, answer: Callable[..., object]) -> Callable[..., obj
 
     function.__name__ = function.__qualname__ = name
     return function
+
+
+def _uncompiled(model: Any = None, **_options: object) -> Any:  # noqa: ANN401 - what it was given
+    """Stand for `torch.compile`, which would compile for the host: what runs is the code as it was written."""
+    return model if model is not None else lambda decorated: decorated
+
+
+def _no_bytes(*_arguments: object, **_options: object) -> int:
+    """Stand for an allocator that was never asked."""
+    return 0
 
 
 def _nothing(*_arguments: object, **_options: object) -> None:

@@ -9,11 +9,12 @@ from types import CodeType, FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from triton.runtime.jit import JITFunction
 
 from flopwatch.static.arguments import ArgumentTexts
 from flopwatch.static.recorder import UNKNOWN
+from flopwatch.static.tensors import PretendedTensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -137,7 +138,7 @@ def watched(packages: Sequence[str]) -> Iterator[Watch]:
     previous = sys.getprofile()
     JITFunction._do_compile = _unprofiled(compile_kernel)  # noqa: SLF001 - likewise
     try:
-        with calls:
+        with calls, _accompanying(calls):
             sys.setprofile(watch.profile)
             try:
                 yield watch
@@ -146,6 +147,19 @@ def watched(packages: Sequence[str]) -> Iterator[Watch]:
     finally:
         JITFunction._do_compile = compile_kernel  # noqa: SLF001 - likewise
         watch.torch_calls = calls.calls
+
+
+@contextlib.contextmanager
+def _accompanying(mode: TorchFunctionMode) -> Iterator[None]:
+    """Have a mode entered wherever the pretended GPU's is, such as in registered operators and in backward passes."""
+    pretended = [present for present in _get_current_function_mode_stack() if isinstance(present, PretendedTensors)]
+    for tensors in pretended:
+        tensors.companions.append(mode)
+    try:
+        yield
+    finally:
+        for tensors in pretended:
+            tensors.companions.remove(mode)
 
 
 def _unprofiled(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pytest
 
-from flopwatch.gate import CaseVerdict, GateResult, PairLog
+from flopwatch.gate import CaseKernels, CaseVerdict, GateResult, PairLog
 from flopwatch.gate.pairs import Observer
 from flopwatch.gate.times import _decide_launch, _decide_time, _judged
 from flopwatch.measure.protocol import Plan
@@ -35,6 +35,8 @@ class DrawnPairs:
 
     effects: dict[str, float]
     launch_effects: dict[str, float] = field(default_factory=dict)
+    #: Of each case, the share of pairs whose slots run at different clocks.
+    apart: dict[str, float] = field(default_factory=dict)
     noise: float = 0.0008
     stage: str = "screen"
     anew: bool = False
@@ -52,11 +54,18 @@ class DrawnPairs:
                 log_ratios={case.id: self.effects[case.id] + self._draw(self.noise) for case in cases},
                 launch_log_ratios={case.id: self.launch_effects.get(case.id, 0.0) + self._draw(0.04) for case in cases},
                 faults={},
+                clock_log_ratios={case.id: -0.02 for case in cases if self._is_apart(case)},
             )
             for _ in range(pairs)
         ]
         self.logs += found
         return found
+
+    def _is_apart(self, case: Case) -> bool:
+        return case.id in self.apart and self.rng.random() < self.apart[case.id]
+
+    def clocks(self, case: Case) -> str:
+        return f"{case.id} ran at different clocks" if self.apart.get(case.id, 0.0) > 0.5 else ""
 
     def _draw(self, noise: float) -> float:
         return float(self.rng.normal(0.0, noise))
@@ -70,13 +79,19 @@ class DrawnPairs:
 
 
 def drawn(
-    effects: Sequence[float], launch_effects: Sequence[float] = (), *, planned: int | None = None, seed: int = 7
+    effects: Sequence[float],
+    launch_effects: Sequence[float] = (),
+    *,
+    planned: int | None = None,
+    seed: int = 7,
+    apart: Sequence[float] = (),
 ) -> GateResult:
     """Decide about drawn pairs by the gate's own functions."""
     cases = [Case(suite="Matmul", values=(f"{size}x64x64", "float16", "flopwatch")) for size in range(len(effects))]
     pairs: Any = DrawnPairs(
         effects=dict(zip((case.id for case in cases), effects, strict=True)),
         launch_effects=dict(zip((case.id for case in cases), launch_effects, strict=False)),
+        apart=dict(zip((case.id for case in cases), apart, strict=False)),
         rng=np.random.default_rng(seed),
     )
     margins = [margin_of(0.5)] * len(cases)
@@ -133,6 +148,7 @@ def drawn(
         facts=(fact,),
         base_facts=(replace(fact, registers=160, code_fingerprint="0"),),
         fact_changes=(),
+        kernels=tuple(CaseKernels(case=verdict.case, base=(0,), head=(0,)) for verdict in verdicts),
         verdicts=(*verdicts, broken, same),
         suite=decision.suite,
         pairs=tuple(pairs.logs),
@@ -306,6 +322,7 @@ def _wrong_keys(result: dict[str, Any], whole: bytes) -> Iterator[tuple[str, byt
 
 def _shapes(result: dict[str, Any], whole: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield files that are no result at all, or too much of one."""
+    names = result["pairs"][0]["log_ratios"]
     yield from {
         "nothing": b"",
         "null": b"null",
@@ -334,6 +351,23 @@ def _shapes(result: dict[str, Any], whole: bytes) -> Iterator[tuple[str, bytes]]
         "no values": put(result, ("verdicts", 0, "case", "values"), []),
         "many facts": put(result, ("facts",), [result["facts"][0]] * 3000),
         "configurations of one kernel": put(result, ("facts",), [result["facts"][0]] * 300),
+        "many cases with kernels": put(result, ("kernels",), [result["kernels"][0]] * 2001),
+        "a case with kernels twice": put(result, ("kernels", 1), result["kernels"][0]),
+        "a kernel that is not there": put(result, ("kernels", 0, "head"), [1]),
+        "a kernel before the first": put(result, ("kernels", 0, "base"), [-1]),
+        "a kernel twice": put(result, ("kernels", 0, "head"), [0, 0]),
+        "a kernel launched and tried": put(result, ("kernels", 0, "base_trials"), [0]),
+        "a kernel by name": put(result, ("kernels", 0, "head_trials"), ["matmul_kernel"]),
+        "a change that is not there": put(result, ("kernels", 0, "changes"), [len(result["fact_changes"])]),
+        "many changes": put(result, ("kernels", 0, "changes"), [0] * 1001),
+        "many positions": put(result, ("kernels", 0, "head"), list(range(3000))),
+        "clocks of markup": put(result, ("pairs", 0, "clock_log_ratios"), {"<b>": 0.1}),
+        "clocks that are words": put(result, ("pairs", 0, "clock_log_ratios"), dict.fromkeys(names, "lower")),
+        "clocks that are far apart": put(result, ("pairs", 0, "clock_log_ratios"), dict.fromkeys(names, 21.0)),
+        "clocks of many cases": put(
+            result, ("pairs", 0, "clock_log_ratios"), {f"A[{number}]": 0.1 for number in range(5001)}
+        ),
+        "clocks as a list": put(result, ("pairs", 0, "clock_log_ratios"), list(names)),
         "many pairs": put(result, ("pairs",), [result["pairs"][0] | {"log_ratios": {}}] * 2000),
         "a case twice": put(result, ("verdicts", 1), result["verdicts"][0]),
         "many instructions": put(result, ("facts", 0, "instructions"), {f"A{number}": 1 for number in range(101)}),
@@ -370,6 +404,10 @@ def _lies(result: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
         (("verdicts", same, "time"), None),
         (("pairs",), []),
         (("pairs", 0, "log_ratios"), {"Unknown[1]": 0.0}),
+        (("pairs", 0, "clock_log_ratios"), {"Unknown[1]": 0.1}),
+        (("pairs", 0, "clock_log_ratios"), {result["verdicts"][-1]["case"]["suite"] + "[1024,flopwatch]": 0.1}),
+        (("pairs", 0, "clock_log_ratios"), dict.fromkeys(result["pairs"][0]["log_ratios"], 0.005)),
+        (("pairs", 0, "clock_log_ratios"), dict.fromkeys(result["pairs"][0]["log_ratios"], 0.1)),
         (("unfit",), "says who"),
         (("same_within_percent",), 0.0),
         (("suite", "estimate"), 3.0),

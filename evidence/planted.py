@@ -1,0 +1,502 @@
+"""What is planted into the bundled kernels: regressions that a rule should name, and refactorings that none should.
+
+Each is a few textual edits of the files at HEAD. What it replaces must be there exactly once, so that a kernel that
+moves on makes these fail loudly and not fall silent.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from evidence.wall_time import KERNELS, Edit
+from flopwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MATMUL = f"{KERNELS}/matmul.py"
+ATTENTION = f"{KERNELS}/attention.py"
+VECTOR_ADD = f"{KERNELS}/vector_add.py"
+CONFIGS = f"{KERNELS}/configs.py"
+
+#: On an H200 these take 192, 1683, 333, 205 and 186 us (`docs/evidence.md`): long enough for the kernel to be what is
+#: measured, and short enough for a pair to take 2 s.
+BIG_MATMUL = "Matmul[4096x4096x4096,float16,flopwatch]"
+LARGEST_MATMUL = "Matmul[8192x8192x8192,float16,flopwatch]"
+FULL_ATTENTION = "Attention[4x8x4096x64,full,flopwatch]"
+CAUSAL_ATTENTION = "Attention[4x8x4096x64,causal,flopwatch]"
+BIG_ADDITION = "VectorAdd[67108864,float32,flopwatch]"
+#: Refactorings are compiled where tiles do not fit, with all masks, and with lengths.
+ODD_MATMUL = "Matmul[1000x1000x1000,float16,flopwatch]"
+LENGTHS_ATTENTION = "Attention[4x8x1024x64,lengths,flopwatch]"
+
+
+class Sight(enum.Enum):
+    """Where a regression can be seen without a GPU."""
+
+    CODE = "in the compiled code"
+    TRAFFIC = "in what the kernel reads and writes"
+    HOST = "in what the host launches"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Move:
+    """A file that gets another name."""
+
+    path: str
+    to: str
+
+    def apply(self, tree: Path) -> None:
+        """Move the file of a checkout.
+
+        Raises:
+            UsageError: there is none, or the place is taken.
+        """
+        if not (tree / self.path).is_file() or (tree / self.to).exists():
+            raise UsageError(
+                f"{self.path} cannot become {self.to}", todo="name files that exist in evidence/planted.py"
+            )
+        (tree / self.path).rename(tree / self.to)
+
+
+Change: TypeAlias = Edit | Move
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Regression:
+    """A change that makes a kernel slower.
+
+    Attributes:
+        name: of the branch that has it.
+        cause: what a person would say of it.
+        changes: of files.
+        case: the case that shows it best.
+        facts: the names of the findings of which each says what happened; of `flopwatch.static.comparison`, and of
+            `flopwatch.static.traffic` where that is what can be seen.
+        sight: where it can be seen.
+    """
+
+    name: str
+    cause: str
+    changes: tuple[Change, ...]
+    case: str
+    facts: tuple[str, ...]
+    sight: Sight = Sight.CODE
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        """The cases that are compiled."""
+        return (self.case,)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refactoring:
+    """A change that makes nothing slower, on the cases that it is compiled for."""
+
+    name: str
+    cause: str
+    changes: tuple[Change, ...]
+    cases: tuple[str, ...]
+
+
+def _edit(path: str, old: str, new: str) -> Edit:
+    return Edit(path=path, old=old, new=new)
+
+
+_MATMUL_CONFIG = "block_m=block_m, block_n=block_n, block_k=block_k, num_warps=num_warps, num_stages=num_stages)"
+_ATTENTION_CONFIG = "block_n=block_n, num_warps=num_warps, num_stages=num_stages\n"
+_DOT = "accumulator = tl.dot(a, b, accumulator)"
+_TILES = """\
+    tile_m = first_tile_m + pid % tiles_per_group % group_rows
+    tile_n = pid % tiles_per_group // group_rows
+"""
+_LOADS = """\
+            a = tl.load(a_ptr + a_offsets)
+            b = tl.load(b_ptr + b_offsets)
+"""
+_MATMUL_JIT = "@triton.jit  # type: ignore[untyped-decorator] # Triton ships no types\ndef matmul_kernel("
+_STRIDES = [f"stride_{name}" for name in ("am", "ak", "bk", "bn", "cm", "cn")]
+_ADDED = """\
+    x = tl.load(x_ptr + offsets, mask=mask)
+    y = tl.load(y_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, x + y, mask=mask)
+"""
+_SUM = "tl.store(out_ptr + offsets, x + y, mask=mask)"
+_OFFSETS = "    offsets = tl.program_id(0).to(tl.int64) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)\n"
+
+REGRESSIONS = (
+    Regression(
+        name="one-stage",
+        cause="loads are not in flight while the tensor cores work: one stage instead of three or four",
+        changes=(_edit(CONFIGS, _MATMUL_CONFIG, _MATMUL_CONFIG.replace("=num_stages", "=1")),),
+        case=BIG_MATMUL,
+        facts=("pipelining",),
+    ),
+    Regression(
+        name="too-many-stages",
+        cause="four stages more than there is shared memory for: the large tiles no longer fit",
+        changes=(_edit(CONFIGS, _MATMUL_CONFIG, _MATMUL_CONFIG.replace("=num_stages", "=num_stages + 4")),),
+        case=BIG_MATMUL,
+        facts=("compiles and fits",),
+    ),
+    Regression(
+        name="no-room",
+        cause="twenty stages more: no tile fits",
+        changes=(_edit(CONFIGS, _ATTENTION_CONFIG, _ATTENTION_CONFIG.replace("=num_stages", "=num_stages + 20")),),
+        case=FULL_ATTENTION,
+        facts=("compiles and fits",),
+    ),
+    Regression(
+        name="narrow-step",
+        cause="BLOCK_K of 16 instead of 64: a step has little to multiply for what it costs",
+        changes=(_edit(CONFIGS, _MATMUL_CONFIG, _MATMUL_CONFIG.replace("=block_k", "=16")),),
+        case=BIG_MATMUL,
+        facts=("loop",),
+    ),
+    Regression(
+        name="half-the-warps",
+        cause="half the warps hold the same tiles: their registers spill, or they are too few for wgmma",
+        changes=(_edit(CONFIGS, _ATTENTION_CONFIG, _ATTENTION_CONFIG.replace("=num_warps", "=num_warps // 2")),),
+        case=FULL_ATTENTION,
+        facts=("spills", "tensor core format"),
+    ),
+    Regression(
+        name="unknown-strides",
+        cause="strides are not specialised, so that nothing is known to be contiguous",
+        changes=(
+            _edit(
+                MATMUL, _MATMUL_JIT, _MATMUL_JIT.replace("@triton.jit", f"@triton.jit(do_not_specialize={_STRIDES})")
+            ),
+        ),
+        case=BIG_MATMUL,
+        facts=("loads", "pipelining"),
+    ),
+    Regression(
+        name="float32-operands",
+        cause="operands are converted to float32, which the tensor cores multiply as tf32",
+        changes=(_edit(MATMUL, _DOT, "accumulator = tl.dot(a.to(tl.float32), b.to(tl.float32), accumulator)"),),
+        case=BIG_MATMUL,
+        facts=("tensor core format",),
+    ),
+    Regression(
+        name="full-precision",
+        cause="a product of full float32 precision, for which there are no tensor cores",
+        changes=(
+            _edit(
+                MATMUL,
+                _DOT,
+                'accumulator = tl.dot(a.to(tl.float32), b.to(tl.float32), accumulator, input_precision="ieee")',
+            ),
+        ),
+        case=BIG_MATMUL,
+        facts=("tensor cores",),
+    ),
+    Regression(
+        name="float32-weights",
+        cause="attention's second product in float32",
+        changes=(
+            _edit(
+                ATTENTION,
+                "accumulator = tl.dot(p.to(v.dtype), v, accumulator * rescale[:, None])",
+                "accumulator = tl.dot(p, v.to(tl.float32), accumulator * rescale[:, None])",
+            ),
+        ),
+        case=FULL_ATTENTION,
+        facts=("tensor core format",),
+    ),
+    Regression(
+        name="long-offsets",
+        cause="64-bit offsets that every step computes anew from its place",
+        changes=(
+            _edit(
+                MATMUL,
+                _LOADS,
+                "            k = start + depth.to(tl.int64)\n"
+                "            a = tl.load(a_ptr + rows.to(tl.int64)[:, None] * stride_am + k[None, :] * stride_ak)\n"
+                "            b = tl.load(b_ptr + k[:, None] * stride_bk + columns.to(tl.int64)[None, :] * stride_bn)\n",
+            ),
+            _edit(MATMUL, "        a_ptr += a_step\n        b_ptr += b_step\n", ""),
+        ),
+        case=BIG_MATMUL,
+        facts=("loop",),
+    ),
+    Regression(
+        name="float64-sum",
+        cause="the softmax's sums in float64",
+        changes=(
+            _edit(
+                ATTENTION,
+                "row_sum = tl.zeros((BLOCK_M,), dtype=tl.float32)",
+                "row_sum = tl.zeros((BLOCK_M,), dtype=tl.float64)",
+            ),
+            _edit(
+                ATTENTION,
+                "row_sum = row_sum * rescale + tl.sum(p, 1)",
+                "row_sum = row_sum * rescale + tl.sum(p.to(tl.float64), 1)",
+            ),
+        ),
+        case=FULL_ATTENTION,
+        facts=("double precision",),
+    ),
+    Regression(
+        name="barrier",
+        cause="a barrier in every step, across which nothing is pipelined",
+        changes=(_edit(MATMUL, f"        {_DOT}\n", f"        {_DOT}\n        tl.debug_barrier()\n"),),
+        case=BIG_MATMUL,
+        facts=("pipelining",),
+    ),
+    Regression(
+        name="all-masked",
+        cause="every block takes the way of the diagonal's, with masks and without pipelining",
+        changes=(
+            _edit(
+                ATTENTION,
+                "    if first_row >= length:\n        end = 0\n        unmasked_end = 0\n",
+                "    unmasked_end = 0\n    if first_row >= length:\n        end = 0\n",
+            ),
+        ),
+        case=FULL_ATTENTION,
+        facts=("pipelining",),
+    ),
+    Regression(
+        name="small-blocks",
+        cause="programs of 64 elements, which have too little to do",
+        changes=(_edit(VECTOR_ADD, "\n    return 1024\n", "\n    return 64\n"),),
+        case=BIG_ADDITION,
+        facts=("loads", "stores"),
+    ),
+    Regression(
+        name="scattered",
+        cause="neighbouring threads read far apart: a program takes every n-th element",
+        changes=(
+            _edit(
+                VECTOR_ADD,
+                _OFFSETS + "    mask = offsets < n_elements\n" + _ADDED,
+                "    offsets = tl.program_id(0) + tl.arange(0, BLOCK_SIZE).to(tl.int64) * tl.num_programs(0)\n"
+                "    mask = offsets < n_elements\n" + _ADDED,
+            ),
+        ),
+        case=BIG_ADDITION,
+        facts=("loads", "stores"),
+    ),
+    Regression(
+        name="atomic",
+        cause="an atomic exchange instead of a store",
+        changes=(_edit(VECTOR_ADD, _SUM, "tl.atomic_xchg(out_ptr + offsets, x + y, mask=mask)"),),
+        case=BIG_ADDITION,
+        facts=("atomics",),
+    ),
+    Regression(
+        name="huge-blocks",
+        cause="programs of 65536 elements, whose registers spill",
+        changes=(_edit(VECTOR_ADD, "\n    return 1024\n", "\n    return 65536\n"),),
+        case=BIG_ADDITION,
+        facts=("spills",),
+    ),
+    Regression(
+        name="no-swizzle",
+        cause="tiles are numbered row by row, so that programs at the same time share little in L2",
+        changes=(
+            _edit(
+                MATMUL,
+                _TILES,
+                "    tile_m = first_tile_m + pid % tiles_per_group // num_tiles_n\n    tile_n = pid % num_tiles_n\n",
+            ),
+        ),
+        case=LARGEST_MATMUL,
+        facts=("wave reuse",),
+        sight=Sight.TRAFFIC,
+    ),
+    Regression(
+        name="no-causal-skip",
+        cause="the blocks behind the diagonal are computed, too, and then masked",
+        changes=(
+            _edit(ATTENTION, "end = tl.minimum(length, first_row + BLOCK_M) if CAUSAL else length\n", "end = length\n"),
+        ),
+        case=CAUSAL_ATTENTION,
+        facts=("dot flops",),
+        sight=Sight.TRAFFIC,
+    ),
+    Regression(
+        name="second-pass",
+        cause="both operands are copied before they are added",
+        changes=(
+            _edit(
+                VECTOR_ADD,
+                "x.contiguous(), y.contiguous(), out, n_elements\n",
+                "x.clone(), y.clone(), out, n_elements\n",
+            ),
+        ),
+        case=BIG_ADDITION,
+        facts=(),
+        sight=Sight.HOST,
+    ),
+)
+
+#: Rules that none of these can try, and why.
+UNTRIED = {
+    "tma loads": "no bundled kernel loads by TMA",
+    "tma stores": "no bundled kernel stores by TMA",
+    "out of bounds": "whatever leaves its tensors is wrong, whether slower or not",
+    "imbalance": "no planted change moves work from one program to another",
+}
+
+_SWIZZLE = """\
+    num_tiles_m = tl.cdiv(M, BLOCK_M)
+    num_tiles_n = tl.cdiv(N, BLOCK_N)
+    pid = tl.program_id(0)
+    tiles_per_group = GROUP_M * num_tiles_n
+    first_tile_m = pid // tiles_per_group * GROUP_M
+    group_rows = min(num_tiles_m - first_tile_m, GROUP_M)
+    tile_m = first_tile_m + pid % tiles_per_group % group_rows
+    tile_n = pid % tiles_per_group // group_rows
+"""
+_TILE_OF = '''\
+@triton.jit
+def _tile_of(pid, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
+    """Return the tile that a program computes."""
+    num_tiles_m = tl.cdiv(M, BLOCK_M)
+    num_tiles_n = tl.cdiv(N, BLOCK_N)
+    tiles_per_group = GROUP_M * num_tiles_n
+    first_tile_m = pid // tiles_per_group * GROUP_M
+    group_rows = min(num_tiles_m - first_tile_m, GROUP_M)
+    return first_tile_m + pid % tiles_per_group % group_rows, pid % tiles_per_group // group_rows
+
+
+'''
+_GRID = '    kernel[lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)](\n'
+
+REFACTORINGS = (
+    Refactoring(
+        name="comment",
+        cause="a comment above a kernel, which moves its lines",
+        changes=(_edit(MATMUL, _MATMUL_JIT, f"# Multiplies.\n# In tiles.\n\n\n{_MATMUL_JIT}"),),
+        cases=(BIG_MATMUL, ODD_MATMUL),
+    ),
+    Refactoring(
+        name="renamed-variable",
+        cause="another name for a variable of the kernel",
+        changes=(
+            _edit(MATMUL, "accumulator = tl.zeros(", "total = tl.zeros("),
+            _edit(MATMUL, _DOT, _DOT.replace("accumulator", "total")),
+            _edit(MATMUL, "c = accumulator.to(", "c = total.to("),
+        ),
+        cases=(BIG_MATMUL, ODD_MATMUL),
+    ),
+    Refactoring(
+        name="reordered",
+        cause="lines that do not depend on each other in another order",
+        changes=(
+            _edit(
+                MATMUL,
+                "        a_ptr += a_step\n        b_ptr += b_step\n",
+                "        b_ptr += b_step\n        a_ptr += a_step\n",
+            ),
+            _edit(
+                MATMUL,
+                "    rows = tl.arange(0, BLOCK_M)\n    columns = tl.arange(0, BLOCK_N)\n",
+                "    columns = tl.arange(0, BLOCK_N)\n    rows = tl.arange(0, BLOCK_M)\n",
+            ),
+        ),
+        cases=(BIG_MATMUL, ODD_MATMUL),
+    ),
+    Refactoring(
+        name="in-place",
+        cause="the product is added in place",
+        changes=(_edit(MATMUL, _DOT, "accumulator += tl.dot(a, b)"),),
+        cases=(BIG_MATMUL, ODD_MATMUL),
+    ),
+    Refactoring(
+        name="extracted",
+        cause="the numbering of tiles in a function of its own",
+        changes=(
+            _edit(
+                MATMUL,
+                _SWIZZLE,
+                "    tile_m, tile_n = _tile_of(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)\n",
+            ),
+            _edit(MATMUL, _MATMUL_JIT, _TILE_OF + _MATMUL_JIT),
+        ),
+        cases=(BIG_MATMUL, ODD_MATMUL),
+    ),
+    Refactoring(
+        name="renamed-kernel",
+        cause="another name for a kernel",
+        changes=(
+            _edit(MATMUL, "def matmul_kernel(", "def product_kernel("),
+            _edit(MATMUL, ")(matmul_kernel)", ")(product_kernel)"),
+        ),
+        cases=(BIG_MATMUL, ODD_MATMUL),
+    ),
+    Refactoring(
+        name="moved-file",
+        cause="another name for a kernel's file",
+        changes=(
+            Move(path=VECTOR_ADD, to=f"{KERNELS}/addition.py"),
+            _edit(f"{KERNELS}/__init__.py", "flopwatch.kernels.vector_add import", "flopwatch.kernels.addition import"),
+        ),
+        cases=(BIG_ADDITION,),
+    ),
+    Refactoring(
+        name="folded-constant",
+        cause="a constant that is always 8 is written into the kernel",
+        changes=(
+            _edit(
+                CONFIGS,
+                '            "GROUP_M": self.group_m,\n        }\n\n    def as_dict',
+                "        }\n\n    def as_dict",
+            ),
+            _edit(MATMUL, "    GROUP_M: tl.constexpr,\n", ""),
+            _edit(MATMUL, "tiles_per_group = GROUP_M * num_tiles_n", "tiles_per_group = 8 * num_tiles_n"),
+            _edit(MATMUL, "pid // tiles_per_group * GROUP_M", "pid // tiles_per_group * 8"),
+            _edit(MATMUL, "min(num_tiles_m - first_tile_m, GROUP_M)", "min(num_tiles_m - first_tile_m, 8)"),
+        ),
+        cases=(BIG_MATMUL, ODD_MATMUL),
+    ),
+    Refactoring(
+        name="argument-order",
+        cause="two arguments of a kernel change places",
+        changes=(
+            _edit(
+                ATTENTION, "    H,\n    S,\n    scale,\n    stride_qb,", "    S,\n    H,\n    scale,\n    stride_qb,"
+            ),
+            _edit(ATTENTION, "            H,\n            S,\n", "            S,\n            H,\n"),
+        ),
+        cases=(FULL_ATTENTION, LENGTHS_ATTENTION),
+    ),
+    Refactoring(
+        name="annotations",
+        cause="types in the host's code",
+        changes=(
+            _edit(MATMUL, "        config = None\n", "        config: MatmulConfig | None = None\n"),
+            _edit(
+                ATTENTION, "    B, H, S, D = operands[0].shape\n", "    B: int\n    B, H, S, D = operands[0].shape\n"
+            ),
+        ),
+        cases=(BIG_MATMUL, FULL_ATTENTION),
+    ),
+    Refactoring(
+        name="grid-function",
+        cause="the grid in a function that has a name",
+        changes=(
+            _edit(
+                MATMUL,
+                _GRID,
+                "    def grid(meta: dict[str, int]) -> tuple[int]:\n"
+                '        return (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)\n\n'
+                "    kernel[grid](\n",
+            ),
+        ),
+        cases=(BIG_MATMUL, ODD_MATMUL),
+    ),
+    Refactoring(
+        name="docstring",
+        cause="another docstring",
+        changes=(_edit(ATTENTION, '"""Compute attention of one batch of heads.\n', '"""Compute attention.\n'),),
+        cases=(FULL_ATTENTION, LENGTHS_ATTENTION),
+    ),
+)
+
+PLANTED: dict[str, Regression | Refactoring] = {each.name: each for each in (*REGRESSIONS, *REFACTORINGS)}

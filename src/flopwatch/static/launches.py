@@ -1,0 +1,131 @@
+"""What changed between the launches of two sides, case by case, by what they compute and move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from flopwatch.model import KernelFacts
+from flopwatch.static.comparison import FactChange, Severity
+from flopwatch.static.matching import match_kernels, match_variants
+from flopwatch.static.traffic.findings import OUT_OF_BOUNDS, traffic_findings
+from flopwatch.static.traffic.result import Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from flopwatch.model import Case
+
+    #: A kernel and the types of its arguments.
+    Called: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launched:
+    """What a case launches on one side and device: the facts of its kernels, and the traffic of its launches."""
+
+    facts: tuple[KernelFacts, ...] = ()
+    traffic: tuple[Traffic, ...] = ()
+
+
+def compare_launches(base: Launched, head: Launched) -> tuple[FactChange, ...]:
+    """Return what the launches of a case show for the worse.
+
+    A launch of head is held against that of base which calls the same kernel, whatever its name is now, on arguments of
+    the same types: the one of the same grid and configuration, in order, and of what is left over the one in its place
+    where both sides have as many. Addresses out of bounds fail wherever none of base's launches of the kernel has them;
+    everything else warns.
+
+    >>> compare_launches(Launched(), Launched())
+    ()
+    """
+    partners = _partners(base.facts, head.facts)
+    old = _by_call(base.traffic)
+    return tuple(
+        change
+        for called, launches in _by_call(head.traffic).items()
+        for change in _compare(old.get(partners.get(called, called), []), launches)
+    )
+
+
+def compare_cases(
+    base: Mapping[Case, Launched], head: Mapping[Case, Launched]
+) -> tuple[tuple[FactChange, tuple[Case, ...]], ...]:
+    """Return what the launches of all cases show, each finding once, with the cases that show it.
+
+    Its numbers are those of the first of them, which it names.
+    """
+    first: dict[tuple[object, ...], FactChange] = {}
+    cases: dict[tuple[object, ...], list[Case]] = {}
+    for case, launched in head.items():
+        for change in compare_launches(base.get(case, Launched()), launched):
+            key = (change.kernel, change.device, change.variant, change.config, change.fact, _place(change))
+            first.setdefault(key, change)
+            if case not in cases.setdefault(key, []):
+                cases[key].append(case)
+    return tuple(
+        (replace(change, head=change.head + _where(cases[key])), tuple(cases[key])) for key, change in first.items()
+    )
+
+
+def _partners(base: Sequence[KernelFacts], head: Sequence[KernelFacts]) -> dict[Called, Called]:
+    """Return what base's side calls each kernel and variant of head's."""
+    return {
+        (after[0].kernel, after[0].variant): (before[0].kernel, before[0].variant)
+        for old, new in match_kernels(base, head)
+        for before, after in match_variants(old, new)
+        if before and after
+    }
+
+
+def _by_call(traffic: Iterable[Traffic]) -> dict[Called, list[Traffic]]:
+    groups: dict[Called, list[Traffic]] = {}
+    for launch in traffic:
+        groups.setdefault((launch.kernel, launch.variant), []).append(launch)
+    return groups
+
+
+def _compare(base: Sequence[Traffic], head: Sequence[Traffic]) -> Iterator[FactChange]:
+    known = tuple(stray for launch in base for stray in launch.out_of_bounds)
+    for before, after in _paired(base, head):
+        # A launch without a partner is held against itself: only what it leaves its memory by is new.
+        old = replace(after if before is None else before, out_of_bounds=known)
+        for finding in traffic_findings(old, after):
+            yield FactChange(
+                kernel=after.kernel,
+                device=after.device,
+                variant=after.variant,
+                config=after.config,
+                fact=finding.name,
+                base=finding.base,
+                head=finding.head,
+                severity=Severity.FAIL if finding.name == OUT_OF_BOUNDS else Severity.WARN,
+            )
+
+
+def _paired(base: Sequence[Traffic], head: Sequence[Traffic]) -> list[tuple[Traffic | None, Traffic]]:
+    """Give each launch of head that of base which is in its place."""
+    left = list(base)
+    partners: list[Traffic | None] = []
+    for launch in head:
+        alike = next((old for old in left if (old.grid, old.config) == (launch.grid, launch.config)), None)
+        partners.append(alike)
+        if alike is not None:
+            left.remove(alike)
+    if partners.count(None) == len(left):
+        rest = iter(left)
+        partners = [next(rest) if partner is None else partner for partner in partners]
+    return list(zip(partners, head, strict=True))
+
+
+def _place(change: FactChange) -> str:
+    """Return the operation and line that an address out of bounds is told by; "" of everything else.
+
+    How far it is differs between cases, and how many programs do it.
+    """
+    return " ".join(change.head.split(" ")[:3]) if change.fact == OUT_OF_BOUNDS else ""
+
+
+def _where(cases: Sequence[Case]) -> str:
+    more = f" and {len(cases) - 1} more" if cases[1:] else ""
+    return f", in {cases[0].id}{more}"

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flopwatch.model import Case, KernelFacts
+from flopwatch.static.comparison import Severity
+from flopwatch.static.launches import Launched, compare_cases, compare_launches
+from flopwatch.static.traffic import OutOfBounds, Traffic
+
+CASES = [Case(suite="Scale", values=(str(size), "flopwatch")) for size in (10, 20, 30)]
+FACT = KernelFacts(kernel="k", device="h200", config="B=1", variant="*fp16:16,i32", chosen=True, code_fingerprint="a")
+LAUNCH = Traffic(
+    kernel="k",
+    device="h200",
+    config="B=1",
+    variant="*fp16:16,i32",
+    grid=(4,),
+    programs=4,
+    evaluated=4,
+    dot_flops={"f16": 1000},
+    compulsory_bytes=64,
+)
+MORE = replace(LAUNCH, dot_flops={"f16": 1880})
+STRAY = OutOfBounds(
+    operation="tt.load",
+    where="kernel.py:7",
+    argument="x",
+    programs=1,
+    first_program=(3, 0, 0),
+    before_bytes=0,
+    past_bytes=48,
+    allocation_bytes=2048,
+)
+ASTRAY = replace(LAUNCH, out_of_bounds=(STRAY,))
+
+
+def launched(*traffic: Traffic, fact: KernelFacts = FACT) -> Launched:
+    return Launched(facts=(fact,), traffic=traffic)
+
+
+def found(base: Launched, head: Launched) -> list[tuple[str, Severity]]:
+    return [(change.fact, change.severity) for change in compare_launches(base, head)]
+
+
+def test_more_work_warns_and_what_leaves_its_tensors_fails() -> None:
+    head = replace(MORE, out_of_bounds=(STRAY,))
+    assert [("out of bounds", Severity.FAIL), ("dot flops", Severity.WARN)] == found(launched(LAUNCH), launched(head))
+
+
+def test_what_base_does_as_well_in_any_launch_of_the_kernel_does_not_fail() -> None:
+    other = replace(ASTRAY, grid=(8,))
+    assert [] == found(launched(ASTRAY), launched(replace(ASTRAY, out_of_bounds=(replace(STRAY, past_bytes=96),))))
+    assert [] == found(launched(other, LAUNCH), launched(ASTRAY))
+
+
+def test_a_launch_that_base_does_not_have_fails_where_it_leaves_its_tensors_and_says_nothing_else() -> None:
+    assert [("out of bounds", Severity.FAIL)] == found(Launched(), launched(replace(MORE, out_of_bounds=(STRAY,))))
+    assert [] == found(Launched(), launched(MORE))
+
+
+def test_a_renamed_kernel_is_held_against_what_it_was() -> None:
+    renamed = launched(replace(MORE, kernel="new"), fact=replace(FACT, kernel="new"))
+    assert [("dot flops", Severity.WARN)] == found(launched(LAUNCH), renamed)
+
+
+def test_other_arguments_of_the_same_types_are_held_against_what_they_were() -> None:
+    swapped = launched(replace(MORE, variant="i32,*fp16:16"), fact=replace(FACT, variant="i32,*fp16:16"))
+    assert [("dot flops", Severity.WARN)] == found(launched(LAUNCH), swapped)
+
+
+def test_launches_are_paired_by_grid_and_configuration_before_their_order() -> None:
+    small, large = replace(LAUNCH, grid=(2,), dot_flops={"f16": 10}), LAUNCH
+    assert [] == found(launched(small, large), launched(large, small))
+    other = replace(MORE, grid=(5,))
+    assert [("dot flops", Severity.WARN)] == found(launched(small, large), launched(small, other))
+
+
+def test_what_is_left_over_is_compared_only_where_both_sides_have_as_many() -> None:
+    assert [] == found(launched(LAUNCH), launched(replace(MORE, grid=(2,)), replace(MORE, grid=(3,))))
+
+
+def test_a_finding_of_several_cases_is_told_once_and_names_the_first() -> None:
+    base = dict.fromkeys(CASES, launched(LAUNCH))
+    further = replace(ASTRAY, out_of_bounds=(replace(STRAY, past_bytes=96, programs=5),))
+    head = {CASES[0]: launched(LAUNCH), CASES[1]: launched(ASTRAY), CASES[2]: launched(further)}
+    ((change, cases),) = compare_cases(base, head)
+
+    text = "load at kernel.py:7 ends 48 B past x (2 KiB), in 1 program, first (3, 0, 0)"
+    assert f"{text}, in Scale[20,flopwatch] and 1 more" == change.head
+    assert f"k on h200 [B=1]: leaves its tensors: {change.head}" == change.text
+    assert (CASES[1], CASES[2]) == cases
