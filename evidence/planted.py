@@ -340,6 +340,7 @@ UNTRIED = {
     "tma loads": "no bundled kernel loads by TMA",
     "tma stores": "no bundled kernel stores by TMA",
     "out of bounds": "whatever leaves its tensors is wrong, whether slower or not",
+    "launches": "no planted change launches a kernel more often",
     "imbalance": "no planted change moves work from one program to another",
 }
 

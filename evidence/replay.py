@@ -25,7 +25,6 @@ import numpy as np
 from flopwatch.stats.prior import FloatArray
 from flopwatch.stats.procedure import Stage, _checked, _confirm, _Screen, _screen
 from flopwatch.stats.signflip import SUITE_FROM, TIE, sign_sums, standardise, suite_prior, suite_row
-from flopwatch.stats.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -171,9 +170,7 @@ class Screening:
         if least > max(design.leaning, design.first_alpha):
             return False
         screen = (
-            _screen(design, self.margins, _checked(_recorded(table)))
-            if least <= design.first_alpha
-            else self._late(row, table)
+            _screen(design, self.margins, _recorded(table)) if least <= design.first_alpha else self._late(row, table)
         )
         if not screen.slower[row]:
             return False
@@ -186,7 +183,7 @@ class Screening:
         flags = slower <= design.last_alpha
         nobody = np.zeros(len(flags), dtype=np.bool_)
         return _Screen(
-            table=Table.of(table),
+            table=table,
             p_slower=slower,
             p_faster=faster,
             slower=flags,

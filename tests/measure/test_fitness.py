@@ -143,11 +143,6 @@ def test_a_pair_is_at_fault_for_its_clocks_where_these_are_apart(first: SlotRead
     assert fault.startswith("the clocks") is (fitness.clocks_apart(first, second) is not None)
 
 
-@pytest.mark.parametrize(("apart", "pairs", "expected"), [(0, 8, True), (3, 8, True), (4, 8, False), (6, 13, True)])
-def test_fewer_than_half_are_a_minority(apart: int, pairs: int, *, expected: bool) -> None:
-    assert fitness.is_minority(apart, pairs) is expected
-
-
 @given(slot_readings, slot_readings)
 def test_the_order_of_the_slots_makes_no_difference(first: SlotReading, second: SlotReading) -> None:
     assert fitness.pair_fault(first, second) == fitness.pair_fault(second, first)

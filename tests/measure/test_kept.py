@@ -32,6 +32,7 @@ def worker(toy: ToyRepository) -> Iterator[Worker]:
     (toy.root / "factors.json").write_text("[3]", encoding="utf-8")
     toy.edit("import torch\n", f"import torch\nFACTORS = open({str(toy.root / 'factors.json')!r}).read()\n")
     toy.edit("    out = torch.empty_like(x)", "    assert x.dtype != torch.int8\n    out = torch.empty_like(x)")
+    toy.edit("    return out\n", "    assert x.dtype != torch.float64 or out.sum().item() >= 0\n    return out\n")
     code = Code(
         benchmarks=toy.root / "benchmarks",
         tree=toy.root,
@@ -77,3 +78,10 @@ def test_modules_and_the_folders_they_are_looked_for_in_are_loaded(
     assert found == sorted(set(found))
     assert all(Path(path).is_absolute() for path in found)
     assert {str(tmp_path), str(tmp_path / "assembler"), __file__} <= {*found}
+
+
+def test_a_trial_that_does_not_fit_hides_no_failure_of_the_host_code(worker: Worker) -> None:
+    double = Case(suite="Scale", values=("1000000", "float64", "flopwatch"))
+    for ask in (worker.keep, worker.facts):
+        with pytest.raises(CaseFailed, match="values of a pretended tensor are read"):
+            ask(double)

@@ -417,7 +417,32 @@ def test_where_memory_holds_the_case_once_the_slots_take_turns_apart(plan: Plan 
     assert found.plan == GRAPH
     assert slots[0].gpu.order == ["zero", "one", "one", "zero"]
     assert [[choice.config for choice in choices] for choices in found.choices] == [["zero"], ["one"]]
-    assert [len(cycle) for slot in found.seconds for taken in slot for cycle in taken] == [2 * SAMPLES_APART] * 2
+    assert {len(cycle) for slot in found.seconds for taken in slot for cycle in taken} == {2 * SAMPLES}
+    assert sum(len(cycle) for cycle in found.seconds[0][0]) == 2 * SAMPLES_APART
+
+
+class WildGpu(Gpu):
+    """A GPU on which one sample in a hundred takes ten times as long."""
+
+    def take(self, seconds: float) -> float:
+        return super().take(seconds) * (10 if self.samples % 100 == 50 else 1)
+
+
+def test_turns_that_are_far_apart_bear_wild_samples() -> None:
+    assert sample(sides(1.0, 1.02, gpu=WildGpu(room=1))).log_ratio == pytest.approx(math.log(1.02))
+
+
+def test_a_gpu_that_slows_down_while_turns_are_far_apart_is_a_fault() -> None:
+    slots = sides(gpu=Gpu(room=1))
+    slots[1].bits = HARDWARE_THERMAL_BIT
+
+    assert sample(slots).fault.startswith("the GPU slowed down during the pair:")
+
+
+def test_a_case_that_takes_too_long_has_the_least_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flopwatch.measure.pair, "PAIR_S", 0.0)
+
+    assert cycles(1.0, 1.0, scatter=0.3) == FEWEST * CYCLES[0]
 
 
 def test_where_memory_does_not_hold_the_results_twice_the_slots_take_turns_apart() -> None:
@@ -426,7 +451,8 @@ def test_where_memory_does_not_hold_the_results_twice_the_slots_take_turns_apart
     found = sample((zero, crowded))
 
     assert found.log_ratio == pytest.approx(math.log(1.02))
-    assert [len(cycle) for slot in found.seconds for taken in slot for cycle in taken] == [2 * SAMPLES_APART] * 2
+    assert {len(cycle) for slot in found.seconds for taken in slot for cycle in taken} == {2 * SAMPLES}
+    assert sum(len(cycle) for cycle in found.seconds[0][0]) == 2 * SAMPLES_APART
 
 
 def test_where_memory_does_not_hold_the_case_at_all_the_pair_fails() -> None:

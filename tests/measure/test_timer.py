@@ -89,6 +89,28 @@ def test_results_are_moved_to_other_memory(n: str) -> None:
     assert torch.cuda.memory_reserved() < reserved + SPACER_PAGES * (2 << 20)  # nothing of the earlier places is kept
 
 
+class CapturedOnce(Told):
+    """Cannot be captured a second time."""
+
+    captures = 0
+
+    def run(self, *inputs: object) -> torch.Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            self.captures += 1
+            if self.captures > 1:
+                raise RuntimeError("planted")
+        return super().run(*inputs)
+
+
+def test_what_cannot_be_captured_again_stays_where_it_is() -> None:
+    prepared = PreparedCase(CapturedOnce(), case("268435456"))
+    before = statistics.median(prepared.sample(9))
+    for _ in range(3):
+        prepared.place()
+    assert prepared.plan.method is Method.GRAPH
+    assert statistics.median(prepared.sample(9)) == pytest.approx(before, rel=0.3)
+
+
 def test_where_results_are_allocated_at_every_call_nothing_is_moved() -> None:
     suite = Told()
     prepared = PreparedCase(suite, case("1048576", "synchronising"))

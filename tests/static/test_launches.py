@@ -76,7 +76,14 @@ def test_launches_are_paired_by_grid_and_configuration_before_their_order() -> N
 
 
 def test_what_is_left_over_is_compared_only_where_both_sides_have_as_many() -> None:
-    assert [] == found(launched(LAUNCH), launched(replace(MORE, grid=(2,)), replace(MORE, grid=(3,))))
+    two = launched(replace(MORE, grid=(2,)), replace(MORE, grid=(3,)))
+    assert [("launches", Severity.WARN)] == found(launched(LAUNCH), two)
+    assert [] == found(two, launched(LAUNCH))
+
+
+def test_what_base_may_do_as_well_warns() -> None:
+    for unknown in (replace(LAUNCH, uncovered=("tt.new",)), replace(LAUNCH, data_dependent=("a loop",))):
+        assert [("out of bounds", Severity.WARN)] == found(launched(unknown), launched(ASTRAY))
 
 
 def test_a_finding_of_several_cases_is_told_once_and_names_the_first() -> None:

@@ -16,8 +16,9 @@ from flopwatch.stats.signflip import p_slower
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from flopwatch.stats.procedure import Sampler
+
 Slots: TypeAlias = "Callable[[np.random.Generator, int, int], np.ndarray]"
-Drawn: TypeAlias = "Callable[[Sequence[int], int, Stage], np.ndarray]"
 SERIES = 6
 DEVIATIONS = np.geomspace(0.0003, 0.004, SERIES)[:, None]
 
@@ -60,7 +61,7 @@ def drift(rng: np.random.Generator, rows: int, pairs: int) -> np.ndarray:
 WEATHER: tuple[Slots, ...] = (gaussian, heavy_tails, modes, spikes, one_throttled_pair, slot_bias, drift)
 
 
-def sampler(rng: np.random.Generator, slots: Slots, effects: np.ndarray) -> Drawn:
+def sampler(rng: np.random.Generator, slots: Slots, effects: np.ndarray) -> Sampler:
     """Toss a coin a pair: the difference between the slots counts as head against base, or as base against head."""
 
     def sample(rows: Sequence[int], pairs: int, _stage: Stage) -> np.ndarray:

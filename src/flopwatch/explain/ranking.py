@@ -23,6 +23,7 @@ _SETTINGS = frozenset({"warps", "stages"})
 #: What warns of the same, the most telling first; what is not in it comes behind.
 _TELLING = (
     "out of bounds",
+    "launches",
     "dot flops",
     "tensor cores",
     "tensor core format",
@@ -45,6 +46,7 @@ _TELLING = (
 )
 #: A warning in plain words.
 _PLAIN = {
+    "launches": "it is launched more often",
     "tensor cores": "it no longer runs on the tensor cores",
     "tensor core format": "it uses slower instructions of the tensor cores",
     "pipelining": "its loads no longer run ahead of the arithmetic",

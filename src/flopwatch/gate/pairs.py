@@ -100,8 +100,6 @@ class Experiment(abc.ABC):
     def medians(self, case: Case, arm: Arm) -> tuple[float | None, float | None]:
         """Return the seconds of a call, and what it costs the host, over all pairs; None where not measured."""
         seconds, launches = self.seconds[case, arm], self.launch_seconds[case, arm]
-        if self.left_out(case):
-            seconds = [value for value, apart in zip(seconds, self.apart[case], strict=True) if not apart]
         return statistics.median(seconds) if seconds else None, statistics.median(launches) if launches else None
 
     def given_up(self, case: Case) -> str:
@@ -109,15 +107,15 @@ class Experiment(abc.ABC):
         causes = self.causes[case]
         return causes[-1] if len(causes) >= MAX_FAILURES else ""
 
-    def left_out(self, case: Case) -> int:
-        """Return how many of a case's pairs are not used because their slots ran at different clocks."""
-        apart = self.apart[case]
-        return sum(apart) if fitness.is_minority(sum(apart), len(apart)) else 0
-
     def clocks(self, case: Case) -> str:
-        """Say at which clocks the slots ran where they differ so often that they are part of the time; else ""."""
+        """Say at which clocks the slots ran where they differ in half of the pairs or more; else "".
+
+        These pairs are used all the same. Under a power cap the clock follows what runs: a head that keeps the tensor
+        cores busier runs at a lower clock than base in every pair, which is part of what it costs. To leave some of
+        them out would be no safer: whether two readings differ may depend on which slot was head.
+        """
         apart = self.apart[case]
-        if not any(apart) or self.left_out(case):
+        if not apart or 2 * sum(apart) < len(apart):
             return ""
         base, head = (statistics.median(self.clocks_mhz[case, arm]) for arm in (Arm.BASE, Arm.HEAD))
         if abs(math.log(head / base)) > fitness.MAX_CLOCK_DIFFERENCE:
@@ -126,15 +124,13 @@ class Experiment(abc.ABC):
 
     def unfit(self) -> str:
         """Return why none of this can be trusted; "" where it can."""
-        invalid = self.invalid + sum(self.left_out(case) for case in list(self.apart))
         measured = self.invalid + sum(len(log.log_ratios) for log in self.logs)
-        faults = fitness.over_run(self.snapshots, ours=self.processes, invalid=invalid, measured=measured)
+        faults = fitness.over_run(self.snapshots, ours=self.processes, invalid=self.invalid, measured=measured)
         return fitness.describe(faults)
 
     def notes(self) -> tuple[str, ...]:
         """Say which pairs could not be used, and what could not be captured."""
         unused = Counter(name for log in self.logs for name in log.faults)
-        unused.update({case.id: number for case in list(self.apart) if (number := self.left_out(case))})
         notes = [f"{name}: {number} of {len(self.logs)} pairs could not be used" for name, number in unused.items()]
         uncaptured = [case.id for case, plan in self.plans.items() if plan.method is Method.EVENTS]
         if uncaptured:
@@ -161,9 +157,10 @@ class Experiment(abc.ABC):
                 except CaseFailed as error:
                     log.faults[case.id] = str(error)
                     self.causes[case].append(str(error).splitlines()[0])
-                # While the workers are there: a process that is unknown beside them is somebody else's.
+                # While the workers are there, which may have died and been replaced: a process that is unknown beside
+                # them is somebody else's.
+                self.processes |= {worker.pid for worker in workers if worker.pid is not None}
                 self.snapshots.append(self.watch.snapshot())
-            self.processes |= {worker.pid for worker in workers if worker.pid is not None}
         return replace(log, seconds=time.monotonic() - start)
 
     def _keep(self, case: Case, sample: PairSample, arms: Arms, log: PairLog) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from flopwatch.config import Config
 from flopwatch.errors import ExitCode
-from flopwatch.measure.fitness import is_minority
 from flopwatch.measure.machine import Machine
 from flopwatch.model import SCHEMA_VERSION, Case, KernelFacts, Mark, SeriesResult
 from flopwatch.static.comparison import FactChange, Severity
@@ -176,12 +175,6 @@ class GateResult:
         if self.unfit and code is not ExitCode.REGRESSED:
             code = ExitCode.UNFIT
         return int(waivers_exit_code(self.waivers, code))
-
-    def used_pairs(self, name: str) -> tuple[PairLog, ...]:
-        """Return the pairs that measured a case, but for those at different clocks where they are the fewer."""
-        measured = tuple(log for log in self.pairs if name in log.log_ratios)
-        alike = tuple(log for log in measured if name not in log.clock_log_ratios)
-        return alike if is_minority(len(measured) - len(alike), len(measured)) else measured
 
     @property
     def newly_uncovered(self) -> tuple[Uncovered, ...]:

@@ -20,13 +20,13 @@ from flopwatch.measure.protocol import Method
 from flopwatch.model import Case, Mark
 from flopwatch.stats import Decision, Design, Prior, SeriesResult, Stage, decide, interval
 from flopwatch.stats import plan as plan_pairs
-from flopwatch.stats.table import Table
 from flopwatch.verdict import Side, margin_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from flopwatch.measure.nvml import Watch
+    from flopwatch.stats.prior import FloatArray
 
 #: Of the chance of a false alarm, 0.1 % a run, time has 0.08 % (`stats.design`), the cost of launches the rest. All of
 #: it is spent on the second stage: forks of one parent share its address space and its hash seed, which belong to the
@@ -168,7 +168,7 @@ def _no_less(log_ratio: float) -> str:
 
 
 def _decide_time(design: Design, cases: Sequence[Case], margins: Sequence[float], pairs: Pairs) -> Decision:
-    def sample(rows: Sequence[int], number: int, stage: Stage) -> Table:
+    def sample(rows: Sequence[int], number: int, stage: Stage) -> FloatArray:
         screening = stage is Stage.SCREEN
         pairs.stage = "screen" if screening else "confirm"
         chosen = [cases[row] for row in rows]
@@ -188,7 +188,7 @@ def _decide_launch(cases: Sequence[Case], margin: float, pairs: Pairs) -> dict[C
     if not measured:
         return {}
 
-    def sample(rows: Sequence[int], number: int, stage: Stage) -> Table:
+    def sample(rows: Sequence[int], number: int, stage: Stage) -> FloatArray:
         chosen = [measured[row] for row in rows]
         names = [case.id for case in chosen]
         if stage is Stage.SCREEN:
@@ -215,17 +215,14 @@ def launch_design(screened: int, margin: float) -> Design:
     )
 
 
-def time_table(logs: Sequence[PairLog], names: Sequence[str]) -> Table:
-    """Return what pairs say of the time of cases, for a look to choose among."""
-    return Table(
-        ratios=np.array([[log.log_ratios.get(name, math.nan) for log in logs] for name in names]),
-        apart=np.array([[name in log.clock_log_ratios for log in logs] for name in names], dtype=np.bool_),
-    )
+def time_table(logs: Sequence[PairLog], names: Sequence[str]) -> FloatArray:
+    """Return what pairs say of the time of cases: log(head / base), (cases, pairs); NaN where they say nothing."""
+    return np.array([[log.log_ratios.get(name, math.nan) for log in logs] for name in names])
 
 
-def launch_table(logs: Sequence[PairLog], names: Sequence[str]) -> Table:
-    """Return what pairs say of the cost of a launch to the host, which has a clock of its own."""
-    return Table.of(np.array([[log.launch_log_ratios.get(name, math.nan) for log in logs] for name in names]))
+def launch_table(logs: Sequence[PairLog], names: Sequence[str]) -> FloatArray:
+    """Return what pairs say of the cost of a launch to the host, likewise."""
+    return np.array([[log.launch_log_ratios.get(name, math.nan) for log in logs] for name in names])
 
 
 def _judged(
@@ -289,7 +286,7 @@ def _so_far(cases: Sequence[Case], logs: Sequence[PairLog], design: Design) -> t
     """Say what the pairs of an interrupted run are worth: estimates, no verdicts."""
     if not logs:
         logs = [PairLog(stage="", head_slot=0, seconds=0.0, log_ratios={}, launch_log_ratios={}, faults={})]
-    table = time_table(logs, [case.id for case in cases]).used
+    table = time_table(logs, [case.id for case in cases])
     bounds = interval(table, design.prior, alpha=0.005)
     return tuple(
         SeriesResult(

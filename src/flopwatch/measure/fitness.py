@@ -182,9 +182,6 @@ def pair_fault(first: SlotReading, second: SlotReading) -> str:
 def clocks_apart(first: SlotReading, second: SlotReading) -> tuple[float, float] | None:
     """Return the mean clocks of two slots, in MHz, where these differ and nothing else is wrong; None elsewhere.
 
-    What a pair cannot tell, all pairs of a case can: whether it is the machine's clock that differs now and then, or
-    that of one side each time.
-
     >>> clocks_apart(SlotReading.of([1980], [0]), SlotReading.of([1965], [0]))
     (1980.0, 1965.0)
     """
@@ -196,24 +193,6 @@ def clocks_apart(first: SlotReading, second: SlotReading) -> tuple[float, float]
     error = math.hypot(first.sm_clock_error_mhz, second.sm_clock_error_mhz)
     differ = 2 * abs(one - zero) / (one + zero) > MAX_CLOCK_DIFFERENCE and abs(one - zero) > CLOCK_ERRORS * error
     return (zero, one) if differ else None
-
-
-def is_minority(apart: int, pairs: int) -> bool:
-    """Tell whether the pairs of a case whose slots ran at different clocks are to be left out.
-
-    They are while they are fewer than half: then the machine's clock differs now and then, and a look that uses those
-    pairs loses power. As many as half of them tell that the clock is a side's own, or that the machine is never steady;
-    neither makes a false alarm, and without them a change that draws more power would never be judged. Which slot ran
-    at the higher clock is not asked, so that turning the coins over leaves out the same pairs.
-
-    Args:
-        apart: how many they are.
-        pairs: how many can be used, they included.
-
-    >>> is_minority(6, 13), is_minority(4, 8), is_minority(0, 0)
-    (True, False, False)
-    """
-    return 2 * apart < pairs
 
 
 def over_run(snapshots: Sequence[Snapshot], *, ours: Collection[int], invalid: int, measured: int) -> tuple[Fault, ...]:
@@ -241,7 +220,7 @@ def over_run(snapshots: Sequence[Snapshot], *, ours: Collection[int], invalid: i
         faults.append(
             Fault(
                 what=f"{invalid} of {measured} samples are invalid",
-                why="the clocks of the two slots differed now and then, or the GPU slowed down",
+                why="the GPU slowed down, for heat or for want of power",
                 todo="check cooling and power, and that nothing else uses the GPU; then run again",
             )
         )

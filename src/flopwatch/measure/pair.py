@@ -38,6 +38,9 @@ CYCLES = (2, 20)
 AIM = 0.0012
 LONG_SECONDS = 100e-6
 LONG_AIM = 0.0007
+#: After so long a case has the fewest cycles and placements that are left: 160 cycles of a kernel of 200 ms would take
+#: three minutes. Of the bundled suites none takes 2 s (H200, 2026-11-21).
+PAIR_S = 10.0
 #: Samples in a turn. Two turns that follow each other in one slot, as the inner ones of ABBA do, are taken in one
 #: visit. It costs 1.3 ms beside its samples (0.8 ms to wake the other process, and an untimed one; H200, 2026-11-21).
 SAMPLES = 3
@@ -218,16 +221,19 @@ def sample_pair(
             if taken.placements:
                 side_by_side(lambda worker: worker.place(case), slots)
             _take_turns(visit, taken, plan)
+        turns = taken.turns
+        launches = _sample_launches(slots, case) if plan.method is Method.GRAPH else ((), ())
     except CaseFailed as error:
         if error.failure.kind != "OutOfMemoryError":
             raise
-        return _sample_apart(slots, case, plan, pins)
+        prepared, turns = _sample_apart(slots, case, plan, pins, visit)
+        launches = ((), ())
     zero, one = (SlotReading.of(*reading) for reading in readings)
     return PairSample(
         case=case,
         plan=prepared[0].plan,
-        seconds=taken.turns,
-        launch_seconds=_sample_launches(slots, case) if prepared[0].plan.method is Method.GRAPH else ((), ()),
+        seconds=turns,
+        launch_seconds=launches,
         choices=(prepared[0].choices, prepared[1].choices),
         borrowed=prepared[1].borrowed,
         fault=pair_fault(zero, one),
@@ -241,6 +247,7 @@ class _Taken:
     def __init__(self) -> None:
         self._placements: list[list[tuple[tuple[float, ...], tuple[float, ...]]]] = []
         self._aim = AIM
+        self._until = time.monotonic() + PAIR_S
 
     @property
     def turns(self) -> Turns:
@@ -254,8 +261,10 @@ class _Taken:
 
     def wants_placement(self) -> bool:
         """Tell whether the results are to be moved once more."""
-        if not PLACEMENTS[0] <= self.placements < PLACEMENTS[1]:
-            return self.placements < PLACEMENTS[0]
+        if self.placements < PLACEMENTS[0]:
+            return True
+        if self.placements >= PLACEMENTS[1] or time.monotonic() >= self._until:
+            return False
         means = [
             _interquartile_mean(_cycle_log_ratios(((zero,), (one,)))) for zero, one in zip(*self.turns, strict=True)
         ]
@@ -273,8 +282,10 @@ class _Taken:
     def wants_cycle(self) -> bool:
         """Tell whether there is to be one more at this place; the least number of placements shares the work."""
         cycles = len(self._placements[-1])
-        if not CYCLES[0] <= cycles < CYCLES[1]:
-            return cycles < CYCLES[0]
+        if cycles < CYCLES[0]:
+            return True
+        if cycles >= CYCLES[1] or time.monotonic() >= self._until:
+            return False
         share = min(self.placements / PLACEMENTS[0], 1.0)
         return _error(_cycle_log_ratios(self.turns)) > self._aim / math.sqrt(share)
 
@@ -346,21 +357,29 @@ def _prepare(
 
 
 def _sample_apart(
-    slots: Slots, case: Case, plan: Plan | None, pins: tuple[Sequence[Choice], Sequence[Choice]]
-) -> PairSample:
-    """Take turns that are far apart, because the GPU's memory holds the case only once."""
-    taken: tuple[list[float], list[float]] = ([], [])
-    choices: list[tuple[Choice, ...]] = [(), ()]
+    slots: Slots,
+    case: Case,
+    plan: Plan | None,
+    pins: tuple[Sequence[Choice], Sequence[Choice]],
+    visit: Callable[[int, int], tuple[float, ...]],
+) -> tuple[tuple[Prepared, Prepared], Turns]:
+    """Take turns that are far apart, because the GPU's memory holds the case only once.
+
+    A cycle has the samples of both turns of a slot that come at the same time of a turn: so it has its own outliers.
+    """
+    taken: tuple[list[tuple[float, ...]], list[tuple[float, ...]]] = ([], [])
+    prepared: dict[int, Prepared] = {}
     for slot in _ABBA:
         slots[1 - slot].release(case)
-        prepared = slots[slot].prepare(case, plan, pins[slot])
-        if plan not in (None, prepared.plan):  # it could not be captured into a graph: sample both alike
-            return _sample_apart(slots, case, prepared.plan, pins)
-        plan, choices[slot] = prepared.plan, prepared.choices
-        taken[slot].extend(slots[slot].visit(case, SAMPLES_APART))
-    return PairSample(
-        case=case,
-        plan=prepared.plan,
-        seconds=(((tuple(taken[0]),),), ((tuple(taken[1]),),)),
-        choices=(choices[0], choices[1]),
+        prepared[slot] = slots[slot].prepare(case, plan, pins[slot])
+        if plan not in (None, prepared[slot].plan):  # it could not be captured into a graph: sample both alike
+            return _sample_apart(slots, case, prepared[slot].plan, pins, visit)
+        plan = prepared[slot].plan
+        taken[slot].append(visit(slot, SAMPLES_APART))
+    zero, one = (
+        tuple(
+            first[start : start + SAMPLES] + then[start : start + SAMPLES] for start in range(0, SAMPLES_APART, SAMPLES)
+        )
+        for first, then in taken
     )
+    return (prepared[0], prepared[1]), ((zero,), (one,))

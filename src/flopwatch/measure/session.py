@@ -196,7 +196,6 @@ class Session:
 
     def compile(self, case: Case) -> Compiled:
         """Compile every kernel that the case launches; say what came out, and what the case would run."""
-        from flopwatch.measure.inputs import make_inputs  # noqa: PLC0415 - where it is needed
         from flopwatch.static import case_identity, kernel_facts, pretend_gpu  # noqa: PLC0415 - where it is needed
         from flopwatch.static.watch import watched  # noqa: PLC0415 - where it is needed
 
@@ -204,13 +203,8 @@ class Session:
         if case.provider != suite.own_provider:
             return Compiled(facts=())
         with pretend_gpu(self.device, tensors="meta") as recorder, watched(self.packages) as watch:
-            try:
-                suite.run(*make_inputs(suite, case, seed=0))
-            except Exception:
-                facts = tuple(kernel_facts(recorder))
-                if not any(fact.failure for fact in facts):
-                    raise
-                return Compiled(facts=facts)  # a kernel that does not compile is what was asked about
+            if not _ran(suite, case, recorder):
+                return Compiled(facts=tuple(kernel_facts(recorder)))
         return Compiled(
             facts=tuple(kernel_facts(recorder)),
             identity=case_identity(recorder, watch, suite, case),
@@ -219,16 +213,11 @@ class Session:
 
     def keep(self, case: Case, autotune: Autotune) -> None:
         """Compile every kernel that the case launches, for `gather` to tell what came out."""
-        from flopwatch.measure.inputs import make_inputs  # noqa: PLC0415 - where it is needed
         from flopwatch.static import pretend_gpu  # noqa: PLC0415 - where it is needed
 
         suite = self.suite(case)
         with pretend_gpu(self.device, tensors="meta", autotune=autotune) as recorder:
-            try:
-                suite.run(*make_inputs(suite, case, seed=0))
-            except Exception:
-                if all(failure.config is None for failure in recorder.failures):
-                    raise
+            _ran(suite, case, recorder)
         self._kept[case] = (recorder, traffic_of(recorder, most_turns=CASE_TURNS))
 
     def gather(self) -> Gathered:
@@ -251,17 +240,12 @@ class Session:
 
     def ir(self, case: Case, kernels: Sequence[tuple[str, str, str]], levels: Sequence[str]) -> tuple[IrText, ...]:
         """Compile the case and return what the compiler had at these levels of these kernels, as far as it came."""
-        from flopwatch.measure.inputs import make_inputs  # noqa: PLC0415 - where it is needed
         from flopwatch.static import pretend_gpu  # noqa: PLC0415 - where it is needed
         from flopwatch.static.ir import ir_texts  # noqa: PLC0415 - where it is needed
 
         suite = self.suite(case)
         with pretend_gpu(self.device, tensors="meta") as recorder:
-            try:
-                suite.run(*make_inputs(suite, case, seed=0))
-            except Exception:
-                if not recorder.failures:
-                    raise
+            _ran(suite, case, recorder)
         found = ir_texts(recorder, kernels, levels)
         return tuple(
             IrText(kernel=kernel, variant=variant, config=config, level=level, text=text)
@@ -282,6 +266,30 @@ class Session:
         from flopwatch.static import pretend_gpu  # noqa: PLC0415 - where it is needed
 
         return pretend_gpu(self.device, tensors="cpu")
+
+
+def _ran(suite: Suite, case: Case, recorder: Recorder) -> bool:
+    """Call the case under the pretence, and tell whether it came to its end.
+
+    A kernel that does not compile or fit is what was asked about, and recorded; whatever else is raised is raised.
+    """
+    from flopwatch.measure.inputs import make_inputs  # noqa: PLC0415 - where it is needed
+
+    try:
+        suite.run(*make_inputs(suite, case, seed=0))
+    except Exception as error:
+        failed = [failure.error for failure in recorder.failures if failure.config is not None]
+        if not any(cause is known for cause in _chain(error) for known in failed):
+            raise
+        return False
+    return True
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what it was raised from or after."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _declared(suite: type[Suite], case: Case) -> DeclaredCase:

@@ -8,6 +8,7 @@ process in fourteen timed a kernel of 24 microseconds as 160, because the GPU wa
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import itertools
 import math
@@ -123,14 +124,13 @@ class PreparedCase:
         """
         if self._graph is None:
             return
-        self._spacer = _new_spacer()
-        try:
+        # There is no room for both, or what was captured once cannot be again: then they stay where they are.
+        with contextlib.suppress(RuntimeError):
+            spacer = _new_spacer()
             captured = self._capture()  # while the ones before live, so that their memory is not taken again
-        except torch.OutOfMemoryError:
-            self._graph = self._results = None
-            torch.cuda.empty_cache()
-            captured = self._capture()
-        self._graph, self._results = captured
+            self._graph, self._results = captured
+            self._spacer = spacer
+            del captured
         torch.cuda.empty_cache()
         self.sample(_WARM_UP_SAMPLES)
 

@@ -97,7 +97,6 @@ class OnGpu:
         )
 
     def _pair(self, slots: tuple[Worker, Worker], case: Case) -> PairSample | Failure:
-        apart: PairSample | None = None
         for _ in range(PAIR_TRIES):
             try:
                 sample = sample_pair(slots, case, meter=self._watch)
@@ -111,10 +110,9 @@ class OnGpu:
                 for worker in reversed(slots):  # what is borrowed is given back before its owner does
                     with contextlib.suppress(CaseFailed):
                         worker.release(case)
-            if not sample.fault:
+            if not sample.fault or sample.clocks_mhz:  # a clock of its own is part of what a commit costs
                 return sample
-            apart = sample if sample.clocks_mhz else apart
-        return apart or Failure(kind="UnfitPair", message=sample.fault)
+        return Failure(kind="UnfitPair", message=sample.fault)
 
 
 class WithoutGpu:

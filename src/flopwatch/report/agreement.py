@@ -8,9 +8,9 @@ that it is slower: each estimate is computed again, and each mark must be one th
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from flopwatch.measure.fitness import MAX_CLOCK_DIFFERENCE, is_minority
+from flopwatch.measure.fitness import MAX_CLOCK_DIFFERENCE
 from flopwatch.model import Mark
 from flopwatch.verdict import margin_of
 
@@ -28,9 +28,6 @@ LAUNCH_CLIP = 0.25
 STEPS = 24
 #: Two estimates are one within this share of the range of the pairs.
 TOLERANCE = 1e-6
-
-#: Reads a pair's log ratio, and whether its slots ran at different clocks; None where it has none.
-Read: TypeAlias = "Callable[[PairLog], tuple[float, bool] | None]"
 
 
 def contradictions(result: GateResult) -> Iterator[str]:
@@ -77,10 +74,12 @@ def _of_case(result: GateResult, verdict: CaseVerdict) -> Iterator[str]:
     yield from _of_mark(verdict, judged=not (result.unfit or result.interrupted))
     same_within = margin_of(result.same_within_percent)
     if verdict.time is not None:
-        found = _sets(result.pairs, _time_of(verdict.case.id), "confirm", verdict.time.pairs)
+        found = _sets(result.pairs, lambda log: log.log_ratios.get(verdict.case.id), "confirm", verdict.time.pairs)
         yield from _of_series(verdict.time, found, CLIP, margin=verdict.margin, same_within=same_within)
     if verdict.launch is not None:
-        found = _sets(result.pairs, _launch_of(verdict.case.id), "confirm launch", verdict.launch.pairs)
+        found = _sets(
+            result.pairs, lambda log: log.launch_log_ratios.get(verdict.case.id), "confirm launch", verdict.launch.pairs
+        )
         yield from _of_series(verdict.launch, found, LAUNCH_CLIP, margin=0.0, same_within=math.inf)
     if result.gpu is not None and verdict.mark is None and verdict.compared and verdict.time is None:
         yield "compared on a GPU, and not timed"
@@ -124,40 +123,21 @@ def _of_series(
         yield "called the same, though slower by as much as that excludes"
 
 
-def _time_of(name: str) -> Read:
-    return lambda log: (log.log_ratios[name], name in log.clock_log_ratios) if name in log.log_ratios else None
-
-
-def _launch_of(name: str) -> Read:
-    """Read what the cost of a launch is: the host has a clock of its own."""
-    return lambda log: (log.launch_log_ratios[name], False) if name in log.launch_log_ratios else None
-
-
-def _sets(pairs: Sequence[PairLog], read: Read, confirming: str, count: int) -> Sequence[Sequence[float]]:
+def _sets(
+    pairs: Sequence[PairLog], read: Callable[[PairLog], float | None], confirming: str, count: int
+) -> Sequence[Sequence[float]]:
     """Return the `count` values that an estimate can be of: fresh pairs alone, or those of the screen and after it.
 
     Pairs that confirm come before those that settle, and a case that is confirmed with the whole suite may have both.
     """
     screened = [value for log in pairs if log.stage == "screen" and (value := read(log)) is not None]
     further = [value for log in pairs if log.stage == confirming and (value := read(log)) is not None]
-    found = [*_used(further, 1, count)]
-    return [*found, *_used([*screened, *further], len(screened), count)] if screened else found
-
-
-def _used(values: Sequence[tuple[float, bool]], least: int, count: int) -> Iterator[list[float]]:
-    """Yield what a look at the first `least` values, or at more, may use, where these are `count`.
-
-    That is all of them, or where few are apart, the others (`stats.table`). Looks that use as many alike use the same.
-    """
-    alike: list[float] = []
-    told: set[bool] = set()
-    for number, (value, apart) in enumerate(values, 1):
-        if not apart:
-            alike.append(value)
-        few = is_minority(number - len(alike), number)
-        if number >= least and few not in told and (len(alike) if few else number) == count:
-            told.add(few)
-            yield [*alike] if few else [value for value, _ in values[:number]]
+    found = []
+    if 0 < count <= len(further):
+        found.append(further[:count])
+    if screened and len(screened) <= count <= len(screened) + len(further):
+        found.append([*screened, *further][:count])
+    return found
 
 
 def _near(estimate: float, values: Sequence[float], clip: float) -> bool:

@@ -138,7 +138,7 @@ def _plots(result: GateResult, verdicts: Sequence[CaseVerdict]) -> Iterator[str]
     figures = []
     for verdict in verdicts[:MAX_SAMPLES]:
         name = verdict.case.id
-        found = [(log.stage, log.log_ratios[name]) for log in result.used_pairs(name)][:MAX_PAIRS]
+        found = [(log.stage, log.log_ratios[name]) for log in result.pairs if name in log.log_ratios][:MAX_PAIRS]
         if found:
             caption = f"<figcaption><code>{html(name)}</code></figcaption>"
             figures.append(f"<figure>{caption}\n{samples(verdict, found)}</figure>")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flopwatch.config import Config
     from flopwatch.gate import GateResult, PairLog
     from flopwatch.stats import SeriesResult
-    from flopwatch.stats.table import Table
+    from flopwatch.stats.prior import FloatArray
 
 #: Two bounds are one within this.
 TOLERANCE = 1e-6
@@ -64,7 +64,7 @@ def _replayed(
     names: Sequence[str],
     margins: Sequence[float],
     logs: Sequence[PairLog],
-    table: Callable[[Sequence[PairLog], Sequence[str]], Table],
+    table: Callable[[Sequence[PairLog], Sequence[str]], FloatArray],
 ) -> Decision:
     """Decide by recorded pairs, in their order; all of them must be asked for, each in its stage, and no more.
 
@@ -77,7 +77,7 @@ def _replayed(
     """
     left = list(logs)
 
-    def sample(rows: Sequence[int], number: int, stage: Stage) -> Table:
+    def sample(rows: Sequence[int], number: int, stage: Stage) -> FloatArray:
         taken = left[:number]
         del left[:number]
         if len(taken) < number or any((log.stage == "screen") is not (stage is Stage.SCREEN) for log in taken):

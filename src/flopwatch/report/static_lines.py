@@ -110,7 +110,7 @@ def drift_lines(drifts: Sequence[Drift]) -> list[str]:
 
 
 def missing_lines(survey: Survey) -> list[str]:
-    """Write what cannot run as it is launched: what does not fit, leaves its memory, or was not compiled at all."""
+    """Write what cannot run as it is launched, or is not known: not compiled at all, or not counted."""
     failures = grouped(
         (f"{fact.kernel} [{fact.config}]: {_failure(fact)}", fact.device) for fact in survey.unlaunchable
     )
@@ -125,6 +125,8 @@ def missing_lines(survey: Survey) -> list[str]:
     for side, words in (("head", "not compiled"), ("base", "not compiled on base")):
         gaps = grouped((gap.cause, gap.case.id) for gap in survey.gaps if gap.side == side)
         lines += [f"{words}: {several(list(dict.fromkeys(cases)))}: {cause}" for cause, cases in gaps]
+    uncounted = grouped((fact.uncounted, fact.device) for fact in survey.facts if fact.uncounted)
+    lines += [f"instructions not counted on {', '.join(devices)}: {why}" for why, devices in uncounted]
     return lines
 
 
@@ -215,7 +217,7 @@ def _named(names: Sequence[str], noun: str) -> str:
 
 
 def _regressed(survey: Survey) -> str:
-    if survey.held is not None:
+    if survey.held is not None and survey.drifts:
         places = {(drift.kernel, drift.device, drift.variant, drift.config) for drift in survey.drifts}
         return (
             f"Drifted: {count(len(places), 'configuration')} {_are(len(places))} not as {survey.held.path} holds them."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from flopwatch.model import KernelFacts
 from flopwatch.static.comparison import FactChange, Severity
 from flopwatch.static.matching import match_kernels, match_variants
-from flopwatch.static.traffic.findings import OUT_OF_BOUNDS, traffic_findings
+from flopwatch.static.traffic.findings import LAUNCHES, OUT_OF_BOUNDS, traffic_findings
 from flopwatch.static.traffic.result import Traffic
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def compare_launches(base: Launched, head: Launched) -> tuple[FactChange, ...]:
 
     A launch of head is held against that of base which calls the same kernel, whatever its name is now, on arguments of
     the same types: the one of the same grid and configuration, in order, and of what is left over the one in its place
-    where both sides have as many. Addresses out of bounds fail wherever none of base's launches of the kernel has them;
-    everything else warns.
+    where both sides have as many. Addresses out of bounds fail wherever none of base's launches of the kernel has them,
+    and all that these do is known; everything else warns.
 
     >>> compare_launches(Launched(), Launched())
     ()
@@ -87,20 +87,28 @@ def _by_call(traffic: Iterable[Traffic]) -> dict[Called, list[Traffic]]:
 
 def _compare(base: Sequence[Traffic], head: Sequence[Traffic]) -> Iterator[FactChange]:
     known = tuple(stray for launch in base for stray in launch.out_of_bounds)
+    covered = not any(launch.uncovered or launch.data_dependent for launch in base)  # else it may be no news
+    if base and len(head) > len(base):
+        yield _change(head[0], LAUNCHES, str(len(base)), str(len(head)), Severity.WARN)
     for before, after in _paired(base, head):
         # A launch without a partner is held against itself: only what it leaves its memory by is new.
         old = replace(after if before is None else before, out_of_bounds=known)
         for finding in traffic_findings(old, after):
-            yield FactChange(
-                kernel=after.kernel,
-                device=after.device,
-                variant=after.variant,
-                config=after.config,
-                fact=finding.name,
-                base=finding.base,
-                head=finding.head,
-                severity=Severity.FAIL if finding.name == OUT_OF_BOUNDS else Severity.WARN,
-            )
+            severity = Severity.FAIL if finding.name == OUT_OF_BOUNDS and covered else Severity.WARN
+            yield _change(after, finding.name, finding.base, finding.head, severity)
+
+
+def _change(launch: Traffic, fact: str, base: str, head: str, severity: Severity) -> FactChange:
+    return FactChange(
+        kernel=launch.kernel,
+        device=launch.device,
+        variant=launch.variant,
+        config=launch.config,
+        fact=fact,
+        base=base,
+        head=head,
+        severity=severity,
+    )
 
 
 def _paired(base: Sequence[Traffic], head: Sequence[Traffic]) -> list[tuple[Traffic | None, Traffic]]:

@@ -28,7 +28,6 @@ from flopwatch.stats.interval import deviation_of, interval, single_p
 from flopwatch.stats.power import detectable
 from flopwatch.stats.prior import FloatArray, Prior
 from flopwatch.stats.signflip import SUITE_FROM, p_slower, suite_prior, suite_row
-from flopwatch.stats.table import Flags, Table
 
 
 class Stage(enum.Enum):
@@ -39,10 +38,10 @@ class Stage(enum.Enum):
     SETTLE = "settle"
 
 
-#: Measure so many fresh pairs of these series: log(head / base), (rows, pairs), NaN where invalid, or a `Table` of that
-#: shape. Neither what makes a pair invalid nor where its clocks differ may depend on which arm was head.
-Sampler: TypeAlias = Callable[[Sequence[int], int, Stage], FloatArray | Table]
-Checked: TypeAlias = Callable[[Sequence[int], int, Stage], Table]
+#: Measure so many fresh pairs of these series: log(head / base), (rows, pairs), NaN where invalid. What makes a pair
+#: invalid must not depend on which arm was head.
+Sampler: TypeAlias = Callable[[Sequence[int], int, Stage], FloatArray]
+Flags: TypeAlias = NDArray[np.bool_]
 Rows: TypeAlias = NDArray[np.intp]
 
 #: Each bound of the displayed interval; 99 % between the two.
@@ -75,7 +74,7 @@ class _Screen:
     `plain` are those flags that the first look raised.
     """
 
-    table: Table
+    table: FloatArray
     p_slower: FloatArray
     p_faster: FloatArray
     slower: Flags
@@ -94,19 +93,19 @@ class _Evidence:
     """Pairs of some rows, and which of these they prove the same."""
 
     rows: Rows
-    table: Table
+    table: FloatArray
     same: Flags
 
     def only(self, kept: Flags) -> _Evidence:
         """Keep some of the rows."""
-        return _Evidence(rows=self.rows[kept], table=self.table.only(kept), same=self.same[kept])
+        return _Evidence(rows=self.rows[kept], table=self.table[kept], same=self.same[kept])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Confirmed:
     """Stage 2: fresh pairs, NaN where a series was not measured; p-values (likewise) and marks as in stage 1."""
 
-    table: Table
+    table: FloatArray
     p: FloatArray
     slower: Flags
     faster: Flags
@@ -152,42 +151,40 @@ def decide(design: Design, margins: Sequence[float], sample: Sampler) -> Decisio
     confirmed = _confirm(design, limits, screen, measure)
     others = _others(design, screen, confirmed)
     # What was measured again with the whole suite has had its further look.
-    settled = [] if others.table.pairs > screen.table.pairs else _settle(design, others, measure)
+    settled = [] if others.table.shape[1] > screen.table.shape[1] else _settle(design, others, measure)
     if len(screen.p_slower) > len(limits):
         limits = np.append(limits, np.median(limits))
     course = _Course(design=design, margins=limits, screen=screen, confirmed=confirmed, unflagged=[others, *settled])
     return _conclude(course)
 
 
-def _checked(sample: Sampler) -> Checked:
-    """Hold the sampler to its shape."""
+def _checked(sample: Sampler) -> Sampler:
+    """Hold the sampler to its shape, and take what is not finite as invalid."""
 
-    def measure(rows: Sequence[int], pairs: int, stage: Stage) -> Table:
-        found = sample(rows, pairs, stage)
-        table = found if isinstance(found, Table) else Table.of(np.asarray(found, dtype=np.float64))
-        for part in (table.ratios, table.apart):
-            if part.shape != (len(rows), pairs):
-                raise ValueError(f"the sampler was asked for {(len(rows), pairs)} log ratios and gave {part.shape}")
-        return table
+    def measure(rows: Sequence[int], pairs: int, stage: Stage) -> FloatArray:
+        table = np.asarray(sample(rows, pairs, stage), dtype=np.float64)
+        if table.shape != (len(rows), pairs):
+            raise ValueError(f"the sampler was asked for {(len(rows), pairs)} log ratios and gave {table.shape}")
+        return np.where(np.isfinite(table), table, np.nan)
 
     return measure
 
 
-def _screen(design: Design, margins: FloatArray, measure: Checked) -> _Screen:
+def _screen(design: Design, margins: FloatArray, measure: Sampler) -> _Screen:
     """Stage 1: flag what is plain at the first look; go on to all pairs only if one of the others is near it."""
     rows = range(len(margins))
     table = measure(rows, design.first_look, Stage.SCREEN)
-    slower, faster = _both(table.used, margins, design.prior)
+    slower, faster = _both(table, margins, design.prior)
     plain = slower <= design.first_alpha, (faster <= design.first_alpha) & (slower > design.first_alpha)
     level, same_level = design.last_alpha, design.first_same_alpha
     if design.first_look < design.pairs:
         others = ~plain[0], ~plain[1]
-        leaning = _both(table.used, margins, design.prior, others)
+        leaning = _both(table, margins, design.prior, others)
         if np.nanmin([leaning], initial=1.0) > design.leaning:
             level = 0.0
         else:
-            table = table.beside(measure(rows, design.pairs - design.first_look, Stage.SCREEN))
-            leaning = _both(table.used, margins, design.prior, others)
+            table = np.hstack([table, measure(rows, design.pairs - design.first_look, Stage.SCREEN)])
+            leaning = _both(table, margins, design.prior, others)
             same_level = design.later_same_alpha
         slower, faster = np.where(plain[0], slower, leaning[0]), np.where(plain[1], faster, leaning[1])
     flags = plain[0] | ((slower <= level) & ~plain[1])
@@ -198,7 +195,7 @@ def _screen(design: Design, margins: FloatArray, measure: Checked) -> _Screen:
         slower=flags,
         faster=(plain[1] | (faster <= level)) & ~flags,
         plain=plain[0] | plain[1],
-        same=_same_and_suite(table.used, design, same_level),
+        same=_same_and_suite(table, design, same_level),
     )
 
 
@@ -225,7 +222,7 @@ def _same_and_suite(table: FloatArray, design: Design, alpha: float) -> Flags:
     return np.append(same, _same(suite_row(table), suite_prior(design.prior), design, alpha))
 
 
-def _confirm(design: Design, margins: FloatArray, screen: _Screen, measure: Checked) -> _Confirmed:
+def _confirm(design: Design, margins: FloatArray, screen: _Screen, measure: Sampler) -> _Confirmed:
     """Stage 2: test each flagged series again, in its direction, on fresh pairs of the flagged series alone.
 
     If the suite's median is flagged, fresh pairs of all series are measured, but only flagged ones are tested: a series
@@ -237,31 +234,33 @@ def _confirm(design: Design, margins: FloatArray, screen: _Screen, measure: Chec
     looks = [(design.confirm_pairs, design.confirm_alpha, flagged)]
     if screen.plain.any():
         looks.insert(0, (design.confirm_first, design.confirm_first_alpha, screen.plain))
-    table = Table.of(np.empty((count, 0)))
+    table = np.empty((count, 0))
     p, rejected = np.full(len(flagged), np.nan), np.zeros(len(flagged), dtype=np.bool_)
     for pairs, alpha, candidates in looks:
         pending = flagged & ~rejected
         if not pending.any():
             break
-        table = table.beside(measure(rows.tolist(), pairs - table.pairs, Stage.CONFIRM).spread(rows, count))
+        fresh = np.full((count, pairs - table.shape[1]), np.nan)
+        fresh[rows] = measure(rows.tolist(), fresh.shape[1], Stage.CONFIRM)
+        table = np.hstack([table, fresh])
         for sign, direction in ((1, screen.slower), (-1, screen.faster)):
             tested = pending & candidates & direction
-            p[tested] = p_slower(sign * table.used - margins[:, None], design.prior, tested)[tested]
+            p[tested] = p_slower(sign * table - margins[:, None], design.prior, tested)[tested]
         rejected |= pending & candidates & (p <= alpha)
     return _Confirmed(table=table, p=p, slower=screen.slower & rejected, faster=screen.faster & rejected)
 
 
 def _others(design: Design, screen: _Screen, confirmed: _Confirmed) -> _Evidence:
     """Return the evidence on what was not flagged, with the pairs that it got where the whole suite was flagged."""
-    count = len(screen.table.ratios)
+    count = len(screen.table)
     rows = np.flatnonzero(~screen.flagged[:count])
     if not screen.flagged[count:].any():
-        return _Evidence(rows=rows, table=screen.table.only(rows), same=screen.same[rows])
-    table = screen.table.beside(confirmed.table).only(rows)
-    return _Evidence(rows=rows, table=table, same=_same(table.used, design.prior, design, design.later_same_alpha))
+        return _Evidence(rows=rows, table=screen.table[rows], same=screen.same[rows])
+    table = np.hstack([screen.table, confirmed.table])[rows]
+    return _Evidence(rows=rows, table=table, same=_same(table, design.prior, design, design.later_same_alpha))
 
 
-def _settle(design: Design, others: _Evidence, measure: Checked) -> list[_Evidence]:
+def _settle(design: Design, others: _Evidence, measure: Sampler) -> list[_Evidence]:
     """Measure further pairs of the open series alone, in rounds, until they are proved the same.
 
     More of them than `settle_series` are a matter of the machine, or of the change, that a few more pairs do not cure.
@@ -274,8 +273,8 @@ def _settle(design: Design, others: _Evidence, measure: Checked) -> list[_Eviden
         if not len(left.rows):
             break
         fresh = measure(left.rows.tolist(), design.settle_pairs // SETTLE_ROUNDS, Stage.SETTLE)
-        table = left.table.beside(fresh)
-        same = _same(table.used, design.prior, design, design.later_same_alpha)
+        table = np.hstack([left.table, fresh])
+        same = _same(table, design.prior, design, design.later_same_alpha)
         found.append(_Evidence(rows=left.rows, table=table, same=same))
         left = found[-1].only(~same)
     return found
@@ -284,31 +283,31 @@ def _settle(design: Design, others: _Evidence, measure: Checked) -> list[_Eviden
 def _conclude(course: _Course) -> Decision:
     """Draw up the results, each series' by the last evidence that was gathered for it."""
     design, screen, confirmed = course.design, course.screen, course.confirmed
-    count = len(screen.table.ratios)
+    count = len(screen.table)
 
-    def fresh(rows: Rows, table: Table, prior: Prior) -> dict[int, SeriesResult]:
-        same = _same(table.used, prior, design, design.later_same_alpha)
+    def fresh(rows: Rows, table: FloatArray, prior: Prior) -> dict[int, SeriesResult]:
+        same = _same(table, prior, design, design.later_same_alpha)
         return _results(course, _Evidence(rows=rows, table=table, same=same), prior)
 
     results: dict[int, SeriesResult] = {}
     for piece in course.unflagged:
         results |= _results(course, piece, design.prior)
     flagged = np.flatnonzero(screen.flagged[:count])
-    results |= fresh(flagged, confirmed.table.only(flagged), design.prior)
+    results |= fresh(flagged, confirmed.table[flagged], design.prior)
     suite = None
     if len(screen.p_slower) > count:
         row, prior = np.array([count]), suite_prior(design.prior)
         if screen.flagged[count]:
-            suite = fresh(row, Table.of(suite_row(confirmed.table.used)), prior)[count]
+            suite = fresh(row, suite_row(confirmed.table), prior)[count]
         else:
-            piece = _Evidence(rows=row, table=Table.of(suite_row(screen.table.used)), same=screen.same[count:])
+            piece = _Evidence(rows=row, table=suite_row(screen.table), same=screen.same[count:])
             suite = _results(course, piece, prior)[count]
     return Decision(
         series=tuple(results[row] for row in range(count)),
         suite=suite,
-        pairs=screen.table.pairs,
+        pairs=screen.table.shape[1],
         settle_pairs=(len(course.unflagged) - 1) * design.settle_pairs // SETTLE_ROUNDS,
-        confirm_pairs=confirmed.table.pairs,
+        confirm_pairs=confirmed.table.shape[1],
     )
 
 
@@ -317,11 +316,10 @@ def _results(course: _Course, evidence: _Evidence, prior: Prior) -> dict[int, Se
     found: dict[int, SeriesResult] = {}
     if not len(evidence.rows):
         return found
-    used = evidence.table.used
-    bounds = interval(used, prior, alpha=BOUND_ALPHA)
-    deviations = deviation_of(used, bounds.estimate)
+    bounds = interval(evidence.table, prior, alpha=BOUND_ALPHA)
+    deviations = deviation_of(evidence.table, bounds.estimate)
     margins = course.margins[evidence.rows]
-    count = len(course.screen.table.ratios)
+    count = len(course.screen.table)
     limits = detectable(course.design, series=count, margins=margins, deviations=deviations)
     for index, row in enumerate(evidence.rows.tolist()):
         mark = _mark(course.confirmed, row, same=bool(evidence.same[index]))
@@ -330,7 +328,7 @@ def _results(course: _Course, evidence: _Evidence, prior: Prior) -> dict[int, Se
             estimate=_known(bounds.estimate[index]),
             lower=_known(bounds.lower[index]),
             upper=_known(bounds.upper[index]),
-            pairs=int(np.isfinite(used[index]).sum()),
+            pairs=int(np.isfinite(evidence.table[index]).sum()),
             deviation=_known(deviations[index]),
             detectable=_known(limits[index]) if row < count else None,
             inside_margin=mark is not Mark.SLOWER and bool(bounds.lower[index] > 0),

@@ -145,7 +145,7 @@ class Survey:
             return ExitCode.REGRESSED
         if self.held is not None and self.held.refusal:
             return ExitCode.UNDECIDED
-        if self.base is None and self.held is None and (self.unlaunchable or self.astray):
+        if self.base is None and (self.astray or (self.held is None and self.unlaunchable)):
             return ExitCode.REGRESSED
         return ExitCode.UNDECIDED if not self.facts or self.new_gaps else ExitCode.OK
 

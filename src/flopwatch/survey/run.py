@@ -125,6 +125,7 @@ class _Work:
         self.autotune = autotune
         self.store = store
         self.recalled = 0
+        self.started_ns = time.time_ns()
         identities = {arm: tree_identity(tree / config.source, config.packages) for arm, tree in trees.items()}
         self.same = identities[Arm.BASE] == identities[Arm.HEAD]
         self.lots = {(arm, name): self._lot(arm, name) for arm in self._arms() for name in devices}
@@ -227,6 +228,8 @@ class _Work:
         stamps = stamps_of(lot.loaded, trees=set(self.trees.values()), inside=[*inside, lot.code.benchmarks])
         if stamps is None or "." in lot.code.benchmarks.name:
             return
+        if any(path.endswith(".py") and changed_ns > self.started_ns for path, (_, changed_ns) in stamps.items()):
+            return  # perhaps after it was read
         entry = self.entries[lot.arm, lot.device.key]
         self.store.save(
             Entry(

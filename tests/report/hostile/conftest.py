@@ -407,7 +407,6 @@ def _lies(result: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
         (("pairs", 0, "clock_log_ratios"), {"Unknown[1]": 0.1}),
         (("pairs", 0, "clock_log_ratios"), {result["verdicts"][-1]["case"]["suite"] + "[1024,flopwatch]": 0.1}),
         (("pairs", 0, "clock_log_ratios"), dict.fromkeys(result["pairs"][0]["log_ratios"], 0.005)),
-        (("pairs", 0, "clock_log_ratios"), dict.fromkeys(result["pairs"][0]["log_ratios"], 0.1)),
         (("unfit",), "says who"),
         (("same_within_percent",), 0.0),
         (("suite", "estimate"), 3.0),

@@ -6,6 +6,7 @@ import pytest
 
 from flopwatch.static.devices import find_device
 from flopwatch.static.traffic import TRAFFIC_WORSE, OutOfBounds, Traffic, bound_of, traffic_findings
+from flopwatch.static.traffic.findings import LAUNCHES
 
 BASE = Traffic(
     kernel="kernel",
@@ -121,7 +122,15 @@ def test_every_finding_has_a_name_for_the_worse() -> None:
         imbalance=9.0,
         out_of_bounds=(STRAY,),
     )
-    assert list(TRAFFIC_WORSE) == [finding.name for finding in traffic_findings(BASE, worst)]
+    assert [*TRAFFIC_WORSE] == [LAUNCHES, *(finding.name for finding in traffic_findings(BASE, worst))]
+
+
+def test_an_address_out_of_bounds_of_a_tensor_that_was_renamed_is_no_news() -> None:
+    astray = replace(BASE, out_of_bounds=(STRAY,))
+    renamed = replace(STRAY, argument="X")
+    assert list(traffic_findings(astray, replace(BASE, out_of_bounds=(renamed,)))) == []
+    both = replace(BASE, out_of_bounds=(STRAY, renamed))
+    assert [finding.name for finding in traffic_findings(astray, both)] == ["out of bounds"]
 
 
 def test_the_bound_takes_each_type_at_its_own_peak() -> None:
