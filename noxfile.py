@@ -89,6 +89,12 @@ def gate(session: nox.Session) -> None:
 
 @nox.session(requires=["environment"], venv_backend="none", default=False)
 def bench(session: nox.Session) -> None:
+    """Compare what the host's part costs with the committed baseline. After `--`: record, noise, options of pytest."""
+    _python(session, "-m", "benchmarks_host", *_arguments(session))
+
+
+@nox.session(requires=["environment"], venv_backend="none", default=False)
+def history(session: nox.Session) -> None:
     """Record commits with asv, static facts where there is no GPU. After `--`: what `asv run` takes (HEAD^!)."""
     _python(session, "-m", "asv", "machine", "--yes")
     _python(session, "-m", "asv", "run", *(_arguments(session) or ["HEAD^!"]))
@@ -103,6 +109,12 @@ def dashboard(session: nox.Session) -> None:
     else:
         session.log(f"What changed, and when: {ROOT / 'html' / 'changes.html'}, which opens as it is")
         session.log("The other pages need a server: nox -s dashboard -- --serve")
+
+
+@nox.session(requires=["environment"], venv_backend="none", default=False)
+def sanitize(session: nox.Session) -> None:
+    """Look for faults of memory in every bundled kernel. After `--`: --here, and what `flopwatch sanitize` takes."""
+    _python(session, "-m", "flopwatch", "sanitize", *_arguments(session))
 
 
 @nox.session(requires=["environment"], venv_backend="none", default=False)
@@ -127,6 +139,12 @@ def changepoints(session: nox.Session) -> None:
 def calibrate(session: nox.Session) -> None:
     """Hold the static rules against planted changes. After `--`: compile FILE, measure FILE (on a GPU), or docs."""
     _python(session, "-m", "evidence.static_calibration", *_arguments(session))
+
+
+@nox.session(requires=["environment"], venv_backend="none", default=False)
+def plots(session: nox.Session) -> None:
+    """Draw throughput against size, beside peers and the roofline, from what was measured. After `--`: a file."""
+    _python(session, "-m", "evidence.peers", "plots", *_arguments(session))
 
 
 @nox.session

@@ -146,7 +146,9 @@ def _ledger(ledger: Ledger) -> str:
         f"Each run decides {len(ledger.cases)} cases. It draws from {ledger.origin.pairs} recorded pairs, which is also"
         " how much independent\nevidence there is: errors that befall fewer than"
         f" {percent(unseen_share(ledger.origin.pairs))} of pairs may be missing from it. The bound of 0.1 %\n"
-        "does not rest on the recording; it follows from the coins.\n\n"
+        "does not rest on the recording; it follows from the coins. Both sides of these pairs ran the same"
+        " configurations: what\nbecomes of autotuned kernels whose sides chose differently is [settled"
+        " before](decisions/0003-choices-take-turns.md).\n\n"
         f"A prior fitted to all pairs has {_prior(prior)}; to every second one and to the others,"
         f" {_prior(halves[0])} and\n{_prior(halves[1])}. The gate uses {_prior(used)} (`stats.PRIOR`)."
     )

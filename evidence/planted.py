@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MATMUL = f"{KERNELS}/matmul.py"
 ATTENTION = f"{KERNELS}/attention.py"
+ATTENTION_KERNEL = f"{KERNELS}/attention_kernel.py"
 VECTOR_ADD = f"{KERNELS}/vector_add.py"
 CONFIGS = f"{KERNELS}/configs.py"
 
@@ -125,6 +126,7 @@ _ADDED = """\
 """
 _SUM = "tl.store(out_ptr + offsets, x + y, mask=mask)"
 _OFFSETS = "    offsets = tl.program_id(0).to(tl.int64) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)\n"
+_PAST_LENGTH = "    if HAS_SEQ_LENS and first_row >= tl.maximum(length, 1):\n"
 
 REGRESSIONS = (
     Regression(
@@ -198,9 +200,9 @@ REGRESSIONS = (
         cause="attention's second product in float32",
         changes=(
             _edit(
-                ATTENTION,
-                "accumulator = tl.dot(p.to(v.dtype), v, accumulator * rescale[:, None])",
-                "accumulator = tl.dot(p, v.to(tl.float32), accumulator * rescale[:, None])",
+                ATTENTION_KERNEL,
+                "return tl.dot(p.to(v.dtype), v, accumulator * rescale[:, None])",
+                "return tl.dot(p, v.to(tl.float32), accumulator * rescale[:, None])",
             ),
         ),
         case=FULL_ATTENTION,
@@ -227,12 +229,12 @@ REGRESSIONS = (
         cause="the softmax's sums in float64",
         changes=(
             _edit(
-                ATTENTION,
+                ATTENTION_KERNEL,
                 "row_sum = tl.zeros((BLOCK_M,), dtype=tl.float32)",
                 "row_sum = tl.zeros((BLOCK_M,), dtype=tl.float64)",
             ),
             _edit(
-                ATTENTION,
+                ATTENTION_KERNEL,
                 "row_sum = row_sum * rescale + tl.sum(p, 1)",
                 "row_sum = row_sum * rescale + tl.sum(p.to(tl.float64), 1)",
             ),
@@ -252,9 +254,9 @@ REGRESSIONS = (
         cause="every block takes the way of the diagonal's, with masks and without pipelining",
         changes=(
             _edit(
-                ATTENTION,
-                "    if first_row >= length:\n        end = 0\n        unmasked_end = 0\n",
-                "    unmasked_end = 0\n    if first_row >= length:\n        end = 0\n",
+                ATTENTION_KERNEL,
+                f"{_PAST_LENGTH}        end = 0\n        unmasked_end = 0\n",
+                f"    unmasked_end = 0\n{_PAST_LENGTH}        end = 0\n",
             ),
         ),
         case=FULL_ATTENTION,
@@ -313,7 +315,11 @@ REGRESSIONS = (
         name="no-causal-skip",
         cause="the blocks behind the diagonal are computed, too, and then masked",
         changes=(
-            _edit(ATTENTION, "end = tl.minimum(length, first_row + BLOCK_M) if CAUSAL else length\n", "end = length\n"),
+            _edit(
+                ATTENTION_KERNEL,
+                "end = tl.maximum(tl.minimum(num_keys, seen_by_any) if CAUSAL else num_keys, 1)\n",
+                "end = num_keys\n",
+            ),
         ),
         case=CAUSAL_ATTENTION,
         facts=("dot flops",),
@@ -325,8 +331,8 @@ REGRESSIONS = (
         changes=(
             _edit(
                 VECTOR_ADD,
-                "x.contiguous(), y.contiguous(), out, n_elements\n",
-                "x.clone(), y.clone(), out, n_elements\n",
+                "kernel[noted_grid](x.contiguous(), y.contiguous(), out, n_elements)\n",
+                "kernel[noted_grid](x.clone(), y.clone(), out, n_elements)\n",
             ),
         ),
         case=BIG_ADDITION,
@@ -367,7 +373,11 @@ def _tile_of(pid, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: t
 
 
 '''
-_GRID = '    kernel[lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)](\n'
+_GRID = (
+    "    def noted_grid(meta: Mapping[str, int]) -> tuple[int, ...]:\n"
+    "        nonlocal grid\n"
+    '        grid = (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)\n'
+)
 
 REFACTORINGS = (
     Refactoring(
@@ -461,9 +471,11 @@ REFACTORINGS = (
         cause="two arguments of a kernel change places",
         changes=(
             _edit(
-                ATTENTION, "    H,\n    S,\n    scale,\n    stride_qb,", "    S,\n    H,\n    scale,\n    stride_qb,"
+                ATTENTION_KERNEL,
+                "    H,\n    group,\n    S,\n    S_KV,\n",
+                "    S,\n    group,\n    H,\n    S_KV,\n",
             ),
-            _edit(ATTENTION, "            H,\n            S,\n", "            S,\n            H,\n"),
+            _edit(ATTENTION, "    numbers = (H, H // H_KV, S, None", "    numbers = (S, H // H_KV, H, None"),
         ),
         cases=(FULL_ATTENTION, LENGTHS_ATTENTION),
     ),
@@ -471,7 +483,7 @@ REFACTORINGS = (
         name="annotations",
         cause="types in the host's code",
         changes=(
-            _edit(MATMUL, "        config = None\n", "        config: MatmulConfig | None = None\n"),
+            _edit(MATMUL, "    options = {}\n", "    options: dict[str, Any] = {}\n"),
             _edit(
                 ATTENTION, "    B, H, S, D = operands[0].shape\n", "    B: int\n    B, H, S, D = operands[0].shape\n"
             ),
@@ -480,14 +492,16 @@ REFACTORINGS = (
     ),
     Refactoring(
         name="grid-function",
-        cause="the grid in a function that has a name",
+        cause="the grid's size in a function of its own",
         changes=(
             _edit(
                 MATMUL,
                 _GRID,
-                "    def grid(meta: dict[str, int]) -> tuple[int]:\n"
-                '        return (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)\n\n'
-                "    kernel[grid](\n",
+                "    def tiles(meta: Mapping[str, int]) -> int:\n"
+                '        return int(triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]))\n\n'
+                "    def noted_grid(meta: Mapping[str, int]) -> tuple[int, ...]:\n"
+                "        nonlocal grid\n"
+                "        grid = (tiles(meta),)\n",
             ),
         ),
         cases=(BIG_MATMUL, ODD_MATMUL),
@@ -495,7 +509,7 @@ REFACTORINGS = (
     Refactoring(
         name="docstring",
         cause="another docstring",
-        changes=(_edit(ATTENTION, '"""Compute attention of one batch of heads.\n', '"""Compute attention.\n'),),
+        changes=(_edit(ATTENTION_KERNEL, '"""Compute attention of one batch of heads.\n', '"""Compute attention.\n'),),
         cases=(FULL_ATTENTION, LENGTHS_ATTENTION),
     ),
 )

@@ -77,6 +77,7 @@ CLEAN = (
     _unused("vector_add", "out = torch.empty("),
     _unused("attention", "out = torch.empty("),
     _unused("matmul", "c = torch.empty("),
+    _unused("matmul_fp8", "c = torch.empty("),
 )
 HEADS: dict[str, tuple[Edit, ...]] = {
     "clean": CLEAN,

@@ -45,6 +45,13 @@ LOG_BYTES = 2**20
 LOG_COLUMNS = 2000
 #: Of the runner's own variables those that rootless podman needs to find its images and its user session.
 ENGINE_VARIABLES = ("HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
+#: Only cgroups of version 2 have it. Without them, or without a session of the user's, whose manager makes cgroups for
+#: rootless podman, podman starts the sandbox with no limits of its own, and says so in its log alone (4.3.1).
+CONTROLLERS = Path("/sys/fs/cgroup/cgroup.controllers")
+SESSIONS = Path("/run/user")
+#: In podman's own user namespace, which all of its containers share, forbid to make more of them: its filter of system
+#: calls lets them be made (4.3.1), and inside a new one a process has every capability again.
+NO_NAMESPACES = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -217,7 +224,8 @@ def bubblewrap_command(config: Config, program: Sequence[str], *, devices: Seque
 
 def podman_command(config: Config, program: Sequence[str], *, name: str) -> list[str]:
     """Return the command line that runs `program` by rootless podman."""
-    command = ["podman", "run", "--rm", "--interactive", "--name", name, "--pull", "never", "--log-driver", "none"]
+    command = ["podman", "unshare", "sh", "-c", NO_NAMESPACES, "sh"]
+    command += ["podman", "run", "--rm", "--interactive", "--name", name, "--pull", "never", "--log-driver", "none"]
     command += ["--network", "none", "--http-proxy=false", "--ipc", "private", "--hostname", config.machine]
     command += ["--read-only", "--read-only-tmpfs=false", "--cap-drop", "all", "--user", "1000:1000"]
     command += ["--security-opt", "no-new-privileges", "--pids-limit", str(config.processes)]
@@ -229,6 +237,22 @@ def podman_command(config: Config, program: Sequence[str], *, name: str) -> list
     for variable, value in variables(config, "podman").items():
         command += ["--env", f"{variable}={value}"]
     return [*command, "--workdir", "/scratch", "--entrypoint", program[0], config.image, *program[1:]]
+
+
+def require_limits(controllers: Path = CONTROLLERS, sessions: Path = SESSIONS) -> None:
+    """Refuse podman where it would ignore the limits of memory and processes.
+
+    Raises:
+        Refused: the machine has cgroups of version 1, or nobody makes one for this user.
+    """
+    what = "podman cannot limit memory and processes here"
+    if not controllers.exists():
+        why = f"cgroups of version 2 are not there: no {controllers}"
+        raise Refused(what, code=4, why=why, todo="boot with systemd.unified_cgroup_hierarchy=1, or use bubblewrap")
+    bus = sessions / str(os.geteuid()) / "bus"
+    if not bus.exists():
+        why = f"this user has no session of systemd: no {bus}"
+        raise Refused(what, code=4, why=why, todo="apt-get install dbus-user-session; sudo loginctl enable-linger USER")
 
 
 def gpu_devices(number: int, *, folder: Path = Path("/dev")) -> list[str]:
@@ -395,6 +419,7 @@ def main(arguments: Sequence[str] | None = None, *, config_path: Path = CONFIG, 
         name = f"flopwatch-{secrets.token_hex(6)}"
         program = ["-I", "/program/trial.py", options.verb, str(config.wall_s)]
         if engine == "podman":
+            require_limits()
             command = podman_command(config, ["python3", *program], name=name)
         else:
             python = f"{config.environment}/bin/python"
@@ -403,7 +428,7 @@ def main(arguments: Sequence[str] | None = None, *, config_path: Path = CONFIG, 
         def stop() -> None:
             if engine == "podman":  # its containers do not end with the command that started them
                 remove = ["podman", "rm", "--force", "--ignore", "--time", "0", name]
-                subprocess.run(remove, check=False)  # noqa: S603 - no shell, and a name of our own
+                subprocess.run(remove, stdout=subprocess.DEVNULL, check=False)  # noqa: S603 - no shell, our own name
 
         with open_trial(options.trial) as trial:
             limit = RESULT_BYTES[options.verb]

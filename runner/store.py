@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import sys
 import tarfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: The last commit up to which nothing is left to record, in an archive and in the folder.
 RECORDED = "recorded"
+#: In an archive: the same commit, where it is not complete and never will be, because it takes more than a night.
+GIVEN_UP = "given-up"
 #: Names below results/: asv's benchmarks.json, MACHINE/machine.json and MACHINE/COMMIT-ENVIRONMENT.json, and beside the
 #: last its sidecar, .jsonl.
 NAME = re.compile(
@@ -45,7 +48,7 @@ def accepted(archive: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
     for number, member in enumerate(archive):
         if number >= MOST_FILES:
             raise StoreError(f"more than {MOST_FILES} files")
-        if not member.isreg() or not (member.name == RECORDED or NAME.fullmatch(member.name)):
+        if not member.isreg() or not (member.name in {RECORDED, GIVEN_UP} or NAME.fullmatch(member.name)):
             raise StoreError(f"{member.name!r} is no result of asv")
         if member.size > LARGEST_BYTES:
             raise StoreError(f"{member.name!r} has {member.size} bytes, more than {LARGEST_BYTES}")
@@ -54,8 +57,21 @@ def accepted(archive: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
         yield member.name, file.read()
 
 
-def store(archive_path: Path, folder: Path, *, repository: Path, head: str) -> list[str]:
-    """Write the recordings below `folder`, and how far they are complete, all or none; returns their names.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stored:
+    """What was taken of an archive.
+
+    Attributes:
+        names: of the results.
+        given_up: the commit that takes more than a night; "" where there is none.
+    """
+
+    names: tuple[str, ...]
+    given_up: str
+
+
+def store(archive_path: Path, folder: Path, *, repository: Path, head: str) -> Stored:
+    """Write the recordings below `folder`, and how far they are complete, all or none.
 
     Args:
         archive_path: what the night sent.
@@ -78,12 +94,15 @@ def store(archive_path: Path, folder: Path, *, repository: Path, head: str) -> l
     before = folder / RECORDED
     last = before.read_text(encoding="utf-8").strip() if before.is_file() else ""
     recorded = files.pop(RECORDED, b"").decode("utf-8", errors="replace")
+    given_up = files.pop(GIVEN_UP, b"").decode("utf-8", errors="replace")
     check_progress(repository, recorded, last=last, head=head)
+    if given_up not in {"", recorded}:
+        raise StoreError(f"{given_up[:80]!r} is given up, and the night came to {recorded}")
     for name, content in (files | {RECORDED: f"{recorded}\n".encode()}).items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
-    return sorted(files)
+    return Stored(names=tuple(sorted(files)), given_up=given_up)
 
 
 def check_progress(repository: Path, recorded: str, *, last: str, head: str) -> None:
@@ -118,11 +137,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Store one archive."""
     archive, folder, head = sys.argv[1:] if arguments is None else arguments
     try:
-        names = store(Path(archive), Path(folder), repository=Path(), head=head)
+        stored = store(Path(archive), Path(folder), repository=Path(), head=head)
     except StoreError as error:
         print(f"::error::{str(error)!a}")
         return 2
-    print(f"{len(names)} files")
+    if stored.given_up:
+        print(f"::warning::{stored.given_up} takes more than a night and is given up: its sidecar, a .jsonl, says why")
+    print(f"{len(stored.names)} files")
     return 0
 
 

@@ -5,9 +5,12 @@ arguments are the verb and the seconds until the launcher kills all of this. Thi
 protects anything: whatever runs in here can do all that it can.
 """
 
+# ruff: noqa: T201 - what it prints is the sandbox's log
+
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import io
 import json
 import os
@@ -24,6 +27,8 @@ FLOPWATCH = (sys.executable, "-P", "-m", "flopwatch")
 RESULTS = "results"
 #: In the archive of a night: the last commit up to which nothing is left to record.
 RECORDED = "recorded"
+#: Likewise the commit that took the whole night and is not complete: no night would get beyond it.
+GIVEN_UP = "given-up"
 #: Of the time that a night has, what is for measuring: of 2400 s, 240 are left to end what was begun, which takes the
 #: grace of a few workers, and to send what there is.
 MEASURING_SHARE = 0.9
@@ -54,28 +59,44 @@ def record(repository: Path, out: BinaryIO, until_s: float) -> int:
     """Record the commits from base to head while there is time; returns the exit code of ``flopwatch record``.
 
     Sends what is new, and how far it is complete; where not even one commit is, nothing: the next night begins there.
+    So it is where torch finds no GPU, which a broken driver looks like: static facts alone would count as recorded.
+    Where the first commit had all of the time, another night would not complete it either: it is given up, with what is
+    measured of it.
 
     Args:
         repository: the trial.
         out: where the archive goes.
         until_s: on the monotonic clock; what is not measured by then is left to the next night.
     """
+    start_s = time.monotonic()
     before = _contents(repository)
     report = repository.with_name("record.json")
     command = [*FLOPWATCH, "record", "refs/heads/base..refs/heads/head", "--json", str(report)]
+    is_late = False
     with subprocess.Popen(command, cwd=repository) as process:  # noqa: S603 - no shell
         try:
             code = process.wait(until_s - time.monotonic())
         except subprocess.TimeoutExpired:
+            is_late = True
             process.send_signal(signal.SIGINT)  # it loses the case that it is at
             code = process.wait()
-    last = last_complete(json.loads(report.read_bytes())) if report.is_file() else ""
+    recording = json.loads(report.read_bytes()) if report.is_file() else None
+    if recording and recording["gpu"] is None:
+        print("there is no GPU in here: nothing is kept, or these commits would never be timed", file=sys.stderr)
+        return code
+    last = last_complete(recording) if recording else ""
+    members = {RECORDED: last}
+    if recording and is_late and (endless := only_commit(recording)):
+        last = endless["commit"]
+        give_up(Path(endless["path"]), f"not complete after {until_s - start_s:.0f} s, all of a night's time")
+        members = {RECORDED: last, GIVEN_UP: last}
     if last:
         changed = [path for path, content in _contents(repository).items() if before.get(path) != content]
         with tarfile.open(fileobj=out, mode="w|") as archive:
-            entry = tarfile.TarInfo(RECORDED)
-            entry.size = len(last)
-            archive.addfile(entry, io.BytesIO(last.encode()))
+            for name, text in members.items():
+                entry = tarfile.TarInfo(name)
+                entry.size = len(text)
+                archive.addfile(entry, io.BytesIO(text.encode()))
             for path in sorted(changed):
                 archive.add(repository / path, arcname=path, recursive=False)
     return code
@@ -101,6 +122,27 @@ def last_complete(recording: dict[str, Any]) -> str:
             break
         last = commit["commit"]
     return last
+
+
+def only_commit(recording: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the commit at which a recording was interrupted, where it came to no other and the machine was fit.
+
+    >>> endless = {"commit": "a", "unfit": ""}
+    >>> only_commit({"commits": [endless], "interrupted": True, "unfit": ""})
+    {'commit': 'a', 'unfit': ''}
+    >>> only_commit({"commits": [endless, endless], "interrupted": True, "unfit": ""})  # it gets the next night alone
+    """
+    match recording:
+        case {"commits": [{"unfit": ""} as commit], "interrupted": True, "unfit": ""}:
+            return dict(commit)
+    return None
+
+
+def give_up(result: Path, reason: str) -> None:
+    """Say in the sidecar of a commit's result why the rest of its cases is missing, as `flopwatch.record.sidecar`."""
+    line = {"given_up": {"at": dt.datetime.now(tz=dt.UTC).isoformat(), "reason": reason}}
+    with result.with_suffix(".jsonl").open("a", encoding="utf-8") as sidecar:
+        sidecar.write(f"{json.dumps(line)}\n")
 
 
 def _contents(repository: Path) -> dict[str, bytes]:

@@ -81,7 +81,8 @@ print(supports_fp8())
 SIGNATURES = {
     "kernels:triton_matmul": "a, b, block_m=None, block_n=None, block_k=None, use_autotune=True",
     "kernels.matmul:triton_matmul_fp32": "a, b",
-    "kernels:flash_attention": "q, k, v, causal=False, sm_scale=None, seq_lens=None",
+    # What it has beyond the reference comes last, and by keyword alone.
+    "kernels:flash_attention": "q, k, v, causal=False, sm_scale=None, seq_lens=None, out_dtype=None",
     "utils:detect_gpu": "device_id=0",
     "utils:print_gpu_info": "caps=None",
     "utils.benchmark:BenchmarkResult": "name, size, time_ms, tflops, memory_mb=0.0, block_config=None",

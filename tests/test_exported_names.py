@@ -20,6 +20,7 @@ EXPORTED = {
         "supports_fp8",
         "triton_matmul",
         "triton_matmul_fp32",
+        "triton_matmul_fp8",
         "vector_add",
     },
     "flopwatch.utils": {

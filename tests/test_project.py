@@ -107,7 +107,7 @@ def test_torch_is_pinned_with_its_released_partner() -> None:
 
 
 def test_nox_explains_every_session(listed: dict[str, str]) -> None:
-    assert {"tests", "gate", "bench", "dashboard", "lint", "types", "docs"} < listed.keys()
+    assert {"tests", "gate", "bench", "history", "dashboard", "lint", "types", "docs"} < listed.keys()
     assert [name for name, description in listed.items() if not description] == []
 
 
@@ -171,6 +171,14 @@ def test_no_file_has_characters_that_deceive() -> None:
 
 def test_a_character_that_deceives_is_caught() -> None:
     assert deceptive("if access:\u202e # \u2066allowed\n\r\x1b[0m") == ["U+000D", "U+001B", "U+202E", "U+2066"]
+
+
+def test_no_module_beside_suites_hides_one_of_pythons() -> None:
+    # Discovering the suites in evidence/slowed makes evidence/ a place to import from.
+    beside = {path.stem for folder in ("evidence", "benchmarks", "examples") for path in (ROOT / folder).glob("*.py")}
+
+    assert not beside & sys.stdlib_module_names
+    assert "profiles" in beside
 
 
 def test_only_results_are_large() -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from flopwatch.errors import ExitCode
-from flopwatch.model import Failure, Mark, Memory, Numbers
-from flopwatch.verdict import Side, exit_code, judge_memory, judge_numbers, worst_of
+from flopwatch.model import Failure, Mark, Memory, Numbers, worst_of
+from flopwatch.verdict import Side, exit_code, judge_memory, judge_numbers
 
 CEILING = 8.0
 

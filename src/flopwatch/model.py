@@ -7,10 +7,16 @@ wrong type is an error that names the key path.
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SCHEMA_VERSION = 1
+#: In the place of a commit: what is not committed.
+WORKING_TREE = "working tree"
 
 T = TypeVar("T")
 
@@ -133,6 +139,16 @@ class Numbers:
     max_diff_eps: float | None
     finite: bool
     bitwise: str
+
+
+def eps_of(numbers: Numbers) -> float:
+    """Return the distance from the reference in eps, infinite where it is not known."""
+    return math.inf if numbers.max_diff_eps is None else numbers.max_diff_eps
+
+
+def worst_of(numbers: Sequence[Numbers]) -> Numbers:
+    """Return the numbers that are furthest from the reference; not finite is furthest of all."""
+    return max(numbers, key=lambda entry: (not entry.finite, eps_of(entry)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

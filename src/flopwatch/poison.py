@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 _ALLOCATORS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 
 
-class PoisonedAllocations(TorchFunctionMode):
-    """Fill what `torch.empty` and its relatives return with NaN, so that an element never written shows."""
+class Allocations(TorchFunctionMode):
+    """Is told what `torch.empty` and its relatives return."""
 
     def __torch_function__(
         self,
@@ -23,11 +23,25 @@ class PoisonedAllocations(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> object:
-        """Call `func`; poison what it allocates."""
+        """Call `func`; tell what it allocates."""
         result = func(*args, **(kwargs or {}))
-        if getattr(func, "__name__", "") in _ALLOCATORS and isinstance(result, torch.Tensor) and result.numel():
-            if result.dtype.is_floating_point:
-                result.fill_(float("nan"))
-            elif result.dtype not in (torch.bool, torch.uint8):
-                result.fill_(torch.iinfo(result.dtype).max)
+        if getattr(func, "__name__", "") in _ALLOCATORS and isinstance(result, torch.Tensor):
+            self.allocated(result)
         return result
+
+    def allocated(self, tensor: torch.Tensor) -> None:
+        """Hear of a tensor, any shape and dtype, that nobody has written yet."""
+        raise NotImplementedError
+
+
+class PoisonedAllocations(Allocations):
+    """Fill what `torch.empty` and its relatives return with NaN, so that an element never written shows."""
+
+    def allocated(self, tensor: torch.Tensor) -> None:
+        """Poison it."""
+        if not tensor.numel():
+            return
+        if tensor.dtype.is_floating_point:
+            tensor.fill_(float("nan"))
+        elif tensor.dtype not in (torch.bool, torch.uint8):
+            tensor.fill_(torch.iinfo(tensor.dtype).max)

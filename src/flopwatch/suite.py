@@ -52,6 +52,7 @@ class Suite:
         max_diff_eps: a result further than this from the reference is BROKEN, in units of the result dtype's epsilon
             relative to the largest magnitude of the reference; None takes the repository's setting.
         version: change it when old results of this suite can no longer be compared with new ones.
+        recorded: asv keeps its history.
     """
 
     params: ClassVar[Sequence[Sequence[str]]] = ()
@@ -62,6 +63,7 @@ class Suite:
     skip_params: ClassVar[Sequence[tuple[str, ...]]] = ()
     max_diff_eps: ClassVar[float | None] = None
     version: ClassVar[str] = "1"
+    recorded: ClassVar[bool] = True
     #: asv's limit for one reading of the cache; the measuring itself has its own deadlines.
     timeout: ClassVar[float] = 60.0
 
@@ -104,7 +106,8 @@ class Suite:
         unknown = set(cls.small) - set(cls.param_names)
         if unknown:
             raise SuiteError(f"suite {cls.__name__}: small names no parameter: {', '.join(sorted(unknown))}")
-        _add_tracks(cls)
+        if cls.recorded:
+            _add_tracks(cls)
 
     @classmethod
     def cases(cls) -> Iterator[Case]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+from flopwatch.model import WORKING_TREE
+
+_COMMIT_CHARACTERS = 12
 _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -62,6 +65,15 @@ def format_interval(lower: float, upper: float) -> str:
     '-0.35 to +100.00 %'
     """
     return f"{math.expm1(lower) * 100:+.2f} to {math.expm1(upper) * 100:+.2f} %"
+
+
+def short_commit(commit: str) -> str:
+    """Write a commit by the first digits of its hash; the working tree by its name.
+
+    >>> short_commit("0123456789abcdef0123456789abcdef01234567"), short_commit("working tree")
+    ('0123456789ab', 'working tree')
+    """
+    return commit if commit == WORKING_TREE else commit[:_COMMIT_CHARACTERS]
 
 
 def _significant(value: float) -> str:

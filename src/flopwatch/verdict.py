@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flopwatch.errors import ExitCode
-from flopwatch.model import Choice, Failure, Mark, Memory, Numbers
+from flopwatch.model import Choice, Failure, Mark, Memory, Numbers, eps_of
 from flopwatch.units import format_bytes
 
 if TYPE_CHECKING:
@@ -47,11 +47,6 @@ class Side:
     def ran(self) -> bool:
         """Whether it returned a result."""
         return self.numbers is not None or bool(self.bits)
-
-
-def worst_of(numbers: Sequence[Numbers]) -> Numbers:
-    """Return the numbers of the seed that is furthest from the reference; not finite is furthest of all."""
-    return max(numbers, key=lambda entry: (not entry.finite, eps_of(entry)))
 
 
 def judge_numbers(base: Side, head: Side, *, ceiling_eps: float) -> tuple[Mark | None, str]:
@@ -143,11 +138,6 @@ def exit_code(marks: Sequence[Mark | None], *, broken_code: int, undecided_code:
     if undecided_code or not compared or Mark.UNSURE in marks:
         return ExitCode.UNDECIDED
     return ExitCode.OK
-
-
-def eps_of(numbers: Numbers) -> float:
-    """Return the distance from the reference in eps, infinite where it is not known."""
-    return math.inf if numbers.max_diff_eps is None else numbers.max_diff_eps
 
 
 def _bytes(number: float) -> str:

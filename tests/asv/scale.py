@@ -1,6 +1,7 @@
 """Publish a history of any size, made up: ``python -m tests.asv.scale FOLDER --commits 10000 --cases 10``.
 
-Says how long each part of `asv publish` takes, and how much memory. Nothing of it is kept in the repository.
+Says how long each part of `asv publish` takes, and how much memory; once more with ``--one-more``, what that costs when
+a commit has come since. Nothing of it is kept in the repository.
 """
 
 from __future__ import annotations
@@ -109,6 +110,29 @@ def write_history(folder: Path, *, commits: int, cases: int, seed: int = 0) -> i
     return len(names) * cases
 
 
+def add_commit(folder: Path, *, seed: int = 1) -> None:
+    """Add a commit to a history that `write_history` wrote, with results at the level of the last ones."""
+    rng = np.random.default_rng(seed)
+    last = _head(folder)
+    machine = folder / "results" / MACHINE["machine"]
+    stored = json.loads((machine / f"{last[:8]}-shared.json").read_text(encoding="utf-8"))
+    stored["date"] += 1000 * _HOUR_S
+    date = f"{stored['date'] // 1000} +0000"
+    identity = {f"GIT_{who}_{what}": "a" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+    command = ["git", "commit", "-q", "--allow-empty", "-m", "one more"]
+    subprocess.run(command, cwd=folder, env=os.environ | identity | dates, check=True)
+    stored["commit_hash"] = commit = _head(folder)
+    for name, row in stored["results"].items():
+        scatter = SCATTER.get(name.rpartition("track_")[2], 0.005)
+        row[0] = [value * np.exp(scatter * rng.standard_normal()) if scatter else value for value in row[0]]
+    _write(machine / f"{commit[:8]}-shared.json", stored)
+
+
+def _head(folder: Path) -> str:
+    return subprocess.check_output(["git", "rev-parse", "main"], cwd=folder, text=True).strip()
+
+
 def _benchmark(name: str, params: list[list[str]]) -> dict[str, object]:
     metric = name.rpartition("track_")[2]
     cases = len(params[0])
@@ -151,8 +175,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--commits", type=int, default=1000)
     parser.add_argument("--cases", type=int, default=10, help="of each suite; 30 series a case")
+    parser.add_argument("--one-more", action="store_true", help="add a commit first; FOLDER is from before")
     options = parser.parse_args()
-    if not options.folder.exists():
+    if options.one_more:
+        add_commit(options.folder)
+    elif not options.folder.exists():
         print(write_history(options.folder, commits=options.commits, cases=options.cases), "series")  # noqa: T201 - its output
     print(publish(options.folder))  # noqa: T201 - its output
     peak_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024

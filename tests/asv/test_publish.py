@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.asv.conftest import succeed
-from tests.asv.scale import write_history
+from tests.asv.scale import add_commit, write_history
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +65,20 @@ def test_a_second_publish_of_the_same_results_gives_the_same_pages(made_up: Reco
     differing = {name for name, content in files(made_up.root / "html").items() if before.get(name) != content}
     assert differing <= {"info.json"}  # which has the time
     assert (made_up.root / ".flopwatch" / "changes.json").is_file()
+
+
+def test_one_more_commit_is_one_more_point_of_each_graph(made_up: Recorded) -> None:
+    def points(name: str) -> dict[str, int]:
+        graphs = (made_up.root / "html" / "graphs").rglob(f"{name}.json")
+        return {str(path): len(json.loads(path.read_bytes())) for path in graphs}
+
+    before = points("matmul.Matmul.track_time")
+
+    add_commit(made_up.root)
+    succeed(made_up.asv("publish", "--no-pull"))
+
+    assert len(before) > 0
+    assert points("matmul.Matmul.track_time") == {path: number + 1 for path, number in before.items()}
 
 
 def test_another_folder_can_be_asked_for(made_up: Recorded, tmp_path: Path) -> None:

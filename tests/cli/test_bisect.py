@@ -94,15 +94,6 @@ def test_the_help_has_the_numbers_and_names_of_the_code(capsys: pytest.CaptureFi
     assert Design().first_look == FEWEST_PAIRS
 
 
-def test_the_page_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parser().parse_args(["bisect", "--help"])
-    usage = capsys.readouterr().out.partition("\n\n")[0]
-    options = set(re.findall(r"\[(-{1,2}[\w-]+)", usage)) - {"-h"}
-    chapter = PAGE.partition("\n## Bisection\n")[2]
-    assert options == set(re.findall(r"^\| `(-{1,2}[\w-]+)", chapter, re.MULTILINE))
-
-
 @pytest.mark.parametrize("record", [Bisection, Step, Commit, Effect])
 def test_the_page_has_every_key_of_the_json(record: type) -> None:
     table = PAGE.partition(f"#### {record.__name__}\n")[2].partition("\n#")[0]

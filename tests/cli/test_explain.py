@@ -7,7 +7,7 @@ from tests.cli.test_gate import RESULT
 
 from flopwatch.cli import main
 from flopwatch.cli.explain import read_measured
-from flopwatch.errors import ExitCode, UsageError
+from flopwatch.errors import ExitCode, UndecidedError, UsageError
 from flopwatch.explain.result import Explanation
 from flopwatch.explain.run import ExplainOptions
 from flopwatch.model import Case, to_json
@@ -72,6 +72,36 @@ def test_a_page_that_cannot_be_written_is_known_at_once(
     folder = str(tmp_path / "none" / "page.html")
     assert main(["explain", "-C", str(toy.root), "Scale", "--html", folder]) == ExitCode.USAGE
     assert asked == []
+
+
+@pytest.mark.parametrize("old", [None, "old"])
+def test_what_cannot_be_explained_leaves_no_page_and_the_old_one_as_it_was(
+    old: str | None, toy: ToyRepository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(_asked: ExplainOptions, _root: Path, **_: object) -> Explanation:
+        raise UndecidedError("no case has that name")
+
+    monkeypatch.setattr("flopwatch.explain.run.run_explain", fail)
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    if old is not None:
+        (folder / "page.html").write_text(old, encoding="utf-8")
+    command = ["explain", "-C", str(toy.root), "Scale", "--html", str(folder / "page.html")]
+    assert main(command) == ExitCode.UNDECIDED
+    assert [path.read_text(encoding="utf-8") for path in folder.iterdir()] == ([] if old is None else [old])
+
+
+@pytest.mark.usefixtures("asked")
+def test_an_explanation_that_cannot_be_printed_does_not_cost_the_page(
+    toy: ToyRepository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("flopwatch.report.explain.print_explanation", fail)
+    page = tmp_path / "page.html"
+    assert main(["explain", "-C", str(toy.root), "Scale", "--html", str(page)]) == ExitCode.USAGE
+    assert "<h1>Likely cause:" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "no JSON"])

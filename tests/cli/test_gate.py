@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.cli.test_json_option import files_of_at_most
+from tests.cli.test_output_file import files_of_at_most
 
-from flopwatch.cli import build_parser, main
+from flopwatch.cli import main
 from flopwatch.cli.console import LOG_COLUMNS
 from flopwatch.cli.gate import read_pins
 from flopwatch.errors import ExitCode, UsageError
@@ -17,6 +18,7 @@ from flopwatch.gate import CaseVerdict, GateResult
 from flopwatch.gate.run import GateOptions
 from flopwatch.model import Case, Choice, Failure, Mark, from_json, to_json
 from flopwatch.stats import Design
+from flopwatch.tune.table import Entry, Table
 from flopwatch.verdict import Side
 
 if TYPE_CHECKING:
@@ -197,17 +199,36 @@ def test_pins_are_a_result_with_choices(text: str, why: str, tmp_path: Path) -> 
     assert "flopwatch gate --json" in caught.value.todo
 
 
+def test_what_a_search_chose_can_be_pinned_as_well(tmp_path: Path) -> None:
+    table = tmp_path / "choices.json"
+    entry = Entry(
+        case=CASE,
+        choices=(TIGHT,),
+        listed=True,
+        seconds=1e-5,
+        instead_of="BLOCK: 32, num_warps: 4",
+        gain=None,
+        first_pass=None,
+        date="2026-11-22",
+        gpu="NVIDIA H200",
+        versions={},
+        command="flopwatch tune Scale",
+    )
+    table.write_bytes(to_json(Table(entries=(entry,))))
+    assert read_pins(table) == {CASE.id: (TIGHT,)}
+
+
+def test_pins_may_come_through_a_pipe() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, to_json(RESULT))
+    os.close(writer)
+    assert read_pins(Path(f"/dev/fd/{reader}")) == {CASE.id: (TIGHT,)}
+    os.close(reader)
+
+
 def test_pins_that_are_not_there_are_told_so() -> None:
     with pytest.raises(UsageError, match=r"/nonexistent/gate\.json cannot be read"):
         read_pins(Path("/nonexistent/gate.json"))
-
-
-def test_the_page_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        build_parser().parse_args(["gate", "--help"])
-    usage = capsys.readouterr().out.partition("\n\n")[0]
-    options = set(re.findall(r"\[(-{1,2}[\w-]+)", usage)) - {"-h"}
-    assert options == set(re.findall(r"^\| `(-{1,2}[\w-]+)", PAGE, re.MULTILINE))
 
 
 def test_the_page_has_the_numbers_of_the_design() -> None:

@@ -74,6 +74,23 @@ def test_a_chapter_has_what_the_help_begins_and_ends_with(verb: str) -> None:
     assert all(letters(line) in letters(text) for line in told)
 
 
+@pytest.mark.parametrize(
+    ("verb", "page"),
+    [(verb, f"{verb}.md") for verb in ("gate", "record", "history", "report")] + [("bisect", "history.md")],
+)
+def test_what_the_parser_says_of_options_and_exit_codes_is_on_its_page_alone(verb: str, page: str) -> None:
+    text = PAGE.with_name(page).read_text(encoding="utf-8")
+    assert f"[Commands](commands.md#flopwatch-{verb})" in text
+    assert re.findall(r"^\| (?:`-|Option|Exit code).*", text, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("page", ["dashboard.md", "gate.md", "history.md", "init.md", "record.md", "report.md"])
+def test_a_page_names_no_option_that_no_verb_has(page: str) -> None:
+    options = {name for _, action in arguments() for name in action.option_strings}
+    named = set(re.findall(r"`(--[a-z][\w-]*)", PAGE.with_name(page).read_text(encoding="utf-8")))
+    assert named - options - {"--here"} == set()  # which is the noxfile's
+
+
 def test_an_option_that_is_added_changes_the_page() -> None:
     parser = build_parser()
     (action,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]

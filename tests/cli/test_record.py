@@ -133,14 +133,6 @@ def test_the_exit_code_says_whether_something_is_recorded(found: Recording, code
     assert found.exit_code == code
 
 
-def test_the_page_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main("--help")
-    usage = capsys.readouterr().out.partition("\n\n")[0]
-    options = set(re.findall(r"\[(-{1,2}[\w-]+)", usage)) - {"-h"}
-    assert options == set(re.findall(r"^\| `(-{1,2}[\w-]+)", PAGE, re.MULTILINE))
-
-
 @pytest.mark.parametrize("record", [Recording, RecordedCommit, CaseLog])
 def test_the_page_has_every_key_of_the_json(record: type) -> None:
     table = PAGE.partition(f"### {record.__name__}\n")[2].partition("\n#")[0]

@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_compiled(
     assert surveyor.asked == []
 
 
-@pytest.mark.parametrize("arguments", [["--device", ","], ["--device", ""], ["--autotune", "predicted"]])
+@pytest.mark.parametrize("arguments", [["--device", ","], ["--device", ""], ["--autotune", "fastest"]])
 def test_what_names_nothing_is_a_usage_error(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         build_parser().parse_args(["static", *arguments])

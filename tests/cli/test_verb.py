@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.cli import test_bisect, test_compare, test_doctor, test_gate, test_history, test_record
+from tests.study.test_report import STUDY
 
 from flopwatch.cli import main
 from flopwatch.doctor import Severity
 from flopwatch.errors import ExitCode, MachineError, UndecidedError, UsageError
+from flopwatch.study.result import Verdict
 
 if TYPE_CHECKING:
     from tests.conftest import ToyRepository
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 #: What each verb can return.
 CODES = {
     "bisect": {0, 2, 3, 4},
-    "compare": {0, 2, 3, 4},
+    "compare": {0, 1, 2, 3, 4},
     "doctor": {0, 2, 3, 4},
     "gate": {0, 1, 2, 3, 4},
     "history": {0, 2, 3},
@@ -41,6 +43,11 @@ OUTCOMES = {
         (),
         "flopwatch.compare.run_compare",
         (test_compare.FOUND, replace(test_compare.FOUND, cases=()), replace(test_compare.FOUND, unfit="busy"), UNFIT),
+    ),
+    "compare --study": (
+        ("Swizzle",),
+        "flopwatch.study.run.run_study",
+        (STUDY, replace(STUDY, decisions=(replace(STUDY.decisions[0], verdict=Verdict.FAILS),))),
     ),
     "doctor": ((), "flopwatch.doctor.examine", DOCTOR),
     "gate": (
@@ -86,13 +93,18 @@ def test_regressions_are_for_the_verbs_that_judge(capsys: pytest.CaptureFixture[
     assert {verb for verb, meaning in meanings.items() if "regressed" in meaning} == {"gate", "report"}
 
 
-@pytest.mark.parametrize("verb", OUTCOMES)
+@pytest.mark.parametrize("verb", sorted({name.split()[0] for name in OUTCOMES}))
 def test_what_a_verb_returns_is_what_it_tells(
     verb: str, toy: ToyRepository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments, target, outcomes = OUTCOMES[verb]
+    ways = [
+        (name.split(), arguments, target, outcome)
+        for name, (arguments, target, outcomes) in OUTCOMES.items()
+        if name.split()[0] == verb
+        for outcome in (*outcomes, *ANYWHERE)
+    ]
     returned = set()
-    for outcome in (*outcomes, *ANYWHERE):
+    for words, arguments, target, outcome in ways:
 
         def come_out(*_arguments: object, _outcome: object = outcome, **_options: object) -> object:
             if isinstance(_outcome, BaseException):
@@ -100,7 +112,7 @@ def test_what_a_verb_returns_is_what_it_tells(
             return _outcome
 
         monkeypatch.setattr(target, come_out)
-        returned.add(main([verb, *arguments, "-C", str(toy.root)]))
+        returned.add(main([*words, *arguments, "-C", str(toy.root)]))
     capsys.readouterr()
     assert returned == set(told(verb, capsys))
 

@@ -46,6 +46,7 @@ class Gpu:
     failing_in_pairs: dict[str, str] = field(default_factory=dict)
     failing_arms: tuple[Arm, ...] = tuple(Arm)
     choices: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    slower: dict[tuple[str, str], float] = field(default_factory=dict)
     import_failures: dict[str, str] = field(default_factory=dict)
     uuid: dict[Arm, str | None] = field(default_factory=lambda: dict.fromkeys(Arm, UUID))
     plans: dict[tuple[str, str], Plan] = field(default_factory=dict)
@@ -65,12 +66,16 @@ class FakeWorker:
         self.arm, self.gpu, self.pid = arm, gpu, 7
         self.offset = gpu.random.gauss(0, gpu.noise)  # of a process
         self.ready: set[Case] = set()
+        self.slower = 0.0
 
     def __enter__(self) -> Self:
         self.gpu.started.append(self.arm)
         return self
 
     def __exit__(self, *_: object) -> None:
+        pass
+
+    def wake(self) -> None:
         pass
 
     def abandon(self) -> None:
@@ -110,6 +115,7 @@ class FakeWorker:
         if not beside:
             self.ready.clear()
         self.ready.add(case)
+        self.slower = sum(self.gpu.slower.get((self.arm.value, pin.config), 0.0) for pin in pins)
         return Prepared(plan=plan or self.gpu.plans.get(self._name(case), PLAN), choices=tuple(pins))
 
     def lend(self, case: Case, _to: Worker) -> str:
@@ -127,7 +133,7 @@ class FakeWorker:
         self.gpu.visited = self.arm
         if self.gpu.visits > self.gpu.interrupt_after:
             raise KeyboardInterrupt
-        noise = self.offset + self.gpu.random.gauss(0, self.gpu.noise)
+        noise = self.slower + self.offset + self.gpu.random.gauss(0, self.gpu.noise)
         return (self.gpu.seconds.get(self._name(case), 1e-5) * math.exp(noise),) * samples
 
     def launch(self, case: Case, samples: int) -> tuple[float, ...]:

@@ -9,7 +9,8 @@ from tests.compare.conftest import FakeSides, Gpu
 from flopwatch.compare.matches import match_providers
 from flopwatch.compare.numbers import check_contenders
 from flopwatch.compare.result import ComparedCase, Contender, Kind
-from flopwatch.gate.numbers import SEEDS, UNSTABLE
+from flopwatch.gate.choices import UNSTABLE
+from flopwatch.gate.numbers import SEEDS
 from flopwatch.gate.sides import Arm
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def test_what_fails_is_told_with_its_cause_and_not_run_again(gpu: Gpu) -> None:
 
 def test_each_side_is_checked_in_what_its_tuner_chose_and_a_change_is_noted(gpu: Gpu) -> None:
     gpu.choices = {("Add", "base"): ["tall"], ("Add", "head"): ["wide"]}
+    gpu.slower = {("base", "wide"): 0.02, ("head", "tall"): 0.02}
     found = commits(gpu)
     assert {(arm, pins) for arm, name, pins in gpu.ran if "Add" in name} == {
         (Arm.BASE, ("tall",)),
@@ -74,8 +76,8 @@ def test_each_side_is_checked_in_what_its_tuner_chose_and_a_change_is_noted(gpu:
     assert found[0].notes == ("configuration changed: k from tall to wide",)
 
 
-def test_where_the_tuner_flips_both_sides_run_bases_choice(gpu: Gpu) -> None:
-    gpu.choices = {("Add", "base"): ["tall"], ("Add", "head"): ["wide", "tall"]}
+def test_where_the_choices_are_a_tie_both_sides_run_bases(gpu: Gpu) -> None:
+    gpu.choices = {("Add", "base"): ["tall"], ("Add", "head"): ["wide"]}
     found = commits(gpu)
     assert {pins for _, name, pins in gpu.ran if "Add" in name} == {("tall",)}
     assert found[0].notes == (UNSTABLE,)

@@ -7,6 +7,7 @@ import pytest
 from evidence import traffic
 
 from flopwatch.errors import MachineError
+from flopwatch.profile.counters import known_counters
 from flopwatch.static.traffic import Traffic
 from flopwatch.suite import discover
 
@@ -55,13 +56,13 @@ def profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 def test_without_a_profiler_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(traffic, "_USUAL", (str(tmp_path / "nowhere"),))
+    monkeypatch.setattr("flopwatch.profile.counters.USUAL_PLACES", (str(tmp_path / "nowhere"),))
     with pytest.raises(SystemExit, match="there is no Nsight Compute"):
         traffic.main([str(tmp_path / "out.json")])
 
 
 def test_counters_that_the_gpu_lacks_are_named() -> None:
-    there, missing = traffic.known_counters("dram__bytes_read  # of bytes\n\ngpu__time_duration  time")
+    there, missing = known_counters("dram__bytes_read  # of bytes\n\ngpu__time_duration  time")
     assert ("dram__bytes_read.sum", "gpu__time_duration.sum") == there
     assert "dram__bytes_write.sum" in missing
     assert "sm__ops_path_tensor_*.sum" in missing
@@ -107,3 +108,10 @@ def test_every_case_is_one_of_the_suites() -> None:
     suites = discover(traffic.ROOT / "benchmarks").suites
     for suite, *values in traffic.CASES:
         assert all(value in known for value, known in zip(values, suites[suite].params, strict=False))
+
+
+def test_the_page_has_the_table_of_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    traffic.main([str(traffic.ROOT / "evidence" / "static" / "traffic-h200.json"), "--table"])
+    table = capsys.readouterr().out
+    assert table.count("\n") == 2 + len(traffic.CASES)
+    assert table in (traffic.ROOT / "docs" / "traffic.md").read_text(encoding="utf-8")

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from flopwatch.errors import GitError
 from flopwatch.explain.diff import hunks, unified
 from flopwatch.explain.listing import Line
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def ptx(*texts: str) -> list[Line]:
@@ -63,6 +68,38 @@ def test_all_of_a_side_that_has_no_lines_differs() -> None:
 def test_several_places_are_several_hunks() -> None:
     changed = ["mov.u32 %r0, 1;", *BODY[1:-1], "ret;"]
     assert [hunk.header for hunk in hunks("ptx", ptx(*BODY), ptx(*changed))] == ["@@ -1,4 +1,4 @@", "@@ -26,4 +26,4 @@"]
+
+
+def test_places_are_numbered_on_each_side() -> None:
+    changed = [*BODY[1:15], "mov.u32 %r99, 1;", *BODY[15:-1], "ret;"]
+    found = hunks("ptx", ptx(*BODY), ptx(*changed))
+    assert [hunk.header for hunk in found] == ["@@ -1,4 +1,3 @@", "@@ -13,6 +12,7 @@", "@@ -26,4 +26,4 @@"]
+    assert [(entry.sign, entry.line.line) for entry in found[1].lines if entry.sign != " "] == [("+", 15)]
+
+
+@pytest.mark.parametrize("break_", ["\x0b", "\x0c", "\x85", "\u2028"])
+def test_what_ends_a_line_elsewhere_ends_none_of_a_listing(break_: str) -> None:
+    (hunk,) = hunks("ptx", ptx(f"// a{break_}b", "one", "two"), ptx(f"// a{break_}b", "one", "three"))
+    assert [(entry.sign, entry.line.text) for entry in hunk.lines] == [
+        (" ", f"// a{break_}b"),
+        (" ", "one"),
+        ("-", "two"),
+        ("+", "three"),
+    ]
+
+
+def test_listings_that_are_equal_need_no_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert hunks("ptx", ptx(*BODY), ptx(*BODY)) == []
+
+
+def test_a_git_that_cannot_compare_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "git").write_text("#!/bin/sh\necho no such option >&2\nexit 129\n", encoding="utf-8")
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(GitError, match="git diff failed") as caught:
+        hunks("ptx", ptx("one"), ptx("two"))
+    assert caught.value.why == "no such option"
 
 
 def test_without_git_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,23 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from flopwatch.errors import UsageError
+from flopwatch.explain import ir
 from flopwatch.explain.ir import MAX_NAME, IrOptions, file_name, run_ir
+from flopwatch.explain.opening import Opened
+from flopwatch.gate.sides import Arm
+from flopwatch.measure.client import CaseFailed
+from flopwatch.measure.protocol import Compiled, DeclaredCase, Hello, IrText
+from flopwatch.model import Case, Failure
+from flopwatch.static.devices import find_device
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from tests.conftest import ToyRepository
 
@@ -40,3 +49,65 @@ def test_names_of_files_are_safe_short_and_one_for_each_configuration(facts: Cal
     names = [file_name(facts(config=f"{'A' * 300}=../../etc,num_stages={stages}")) for stages in (1, 2)]
     assert len(set(names)) == 2
     assert all("/" not in name and len(name) <= MAX_NAME + 7 for name in names)
+
+
+CASES = [Case(suite="Norm", values=(name, "flopwatch")) for name in ("layer", "rms", "both", "broken")]
+
+
+class FakeWorker:
+    """Stands in for a worker whose cases launch kernels of one name; its texts name the case and the kernel."""
+
+    def __init__(self, facts: dict[Case, tuple[KernelFacts, ...]]) -> None:
+        self.facts = facts
+        self.hello = Hello(
+            gpu=None,
+            gpu_uuid=None,
+            compute_capability=None,
+            versions={},
+            declared=tuple(
+                DeclaredCase(case=case, small=case, own=True, max_diff_eps=None, flops=1.0, bytes_moved=1.0)
+                for case in CASES
+            ),
+            import_failures={},
+        )
+
+    def compile(self, case: Case) -> Compiled:
+        if case not in self.facts:
+            raise CaseFailed(Failure(kind="AttributeError", message="no such kernel"))
+        return Compiled(facts=self.facts[case])
+
+    def ir(self, case: Case, kernels: Sequence[tuple[str, str, str]], levels: Sequence[str]) -> tuple[IrText, ...]:
+        return tuple(
+            IrText(kernel=kernel, variant=variant, config=config, level=level, text=f"{case.id} {kernel}")
+            for kernel, variant, config in kernels
+            for level in levels
+        )
+
+
+def test_kernels_of_one_name_are_written_each_and_once(
+    facts: Callable[..., KernelFacts], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    layer = facts(kernel="norm", code_fingerprint="layer")
+    rms = facts(kernel="norm", registers=32)
+    launched = (layer,), (rms,), (rms, facts(kernel="norm (2)", code_fingerprint="layer"))
+    worker = FakeWorker(dict(zip(CASES, launched, strict=False)))
+
+    @contextlib.contextmanager
+    def stand_in(_root: Path, **_: object) -> Iterator[Opened]:
+        yield Opened(
+            base="",
+            head="working tree",
+            device=find_device("h200"),
+            workers=cast("Any", {Arm.HEAD: worker}),
+            trees={Arm.HEAD: tmp_path},
+        )
+
+    monkeypatch.setattr(ir, "opened", stand_in)
+    (tmp_path / "pyproject.toml").write_text('[tool.flopwatch]\npackages = ["norms"]\n', encoding="utf-8")
+    found = run_ir(IrOptions(select="Norm", levels=("ttir",)), tmp_path)
+    assert [(kernel.kernel, kernel.text) for kernel in found.kernels] == [
+        ("norm", "Norm[layer,flopwatch] norm"),
+        ("norm (2)", "Norm[rms,flopwatch] norm"),
+    ]
+    assert len({kernel.name for kernel in found.kernels}) == 2
+    assert found.failures == ("head: Norm[broken,flopwatch]: AttributeError: no such kernel",)

@@ -156,6 +156,44 @@ def test_a_kernel_that_moves_says_the_same(level: str) -> None:
     assert [line.text for line in listing(level, moved)] == [line.text for line in listing(level, TEXTS[level])]
 
 
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ([f'File "{FILE}", line 20', f'File "{FILE}", line 9'], 20),
+        ([f'File "{FILE}", line 20 inlined at "{FILE}", line 9', f'File "{FILE}", line 9'], 20),
+        ([f'File "{LIBRARY}", line 43 inlined at "{FILE}", line 9'], 9),
+        ([f'File "{LIBRARY}", line 43', f'File "{LIBRARY}", line 5', f'File "{FILE}", line 9'], 9),
+    ],
+)
+def test_an_instruction_of_several_places_is_of_the_innermost_that_is_the_kernel_s(
+    files: list[str], expected: int
+) -> None:
+    text = f'\t//## File "{FILE}", line 7\n        /*0000*/  NOP ;\n'
+    text += "".join(f"\t//## {file}\n" for file in files) + "        /*0010*/  EXIT ;\n"
+    assert [(line.text.split()[0], line.line) for line in listing("sass", text)] == [("NOP", 7), ("EXIT", expected)]
+
+
+def test_where_no_comment_tells_the_place_the_directive_does() -> None:
+    text = (
+        f'\t.file\t1 "{FILE}"\n\t.file\t2 "/home/ada/src" "other.py"\n\t.loc\t1 7 0\n\tret;\n\t.loc\t2 9 4\n\texit;\n'
+    )
+    assert [(line.file, line.line) for line in listing("ptx", text)] == [(FILE, 7), ("/home/ada/src/other.py", 9)]
+
+
+def test_a_section_of_debug_information_ends_where_its_brace_does() -> None:
+    text = "\t.section\t.debug_macinfo\t{\t}\n\tret;\n\t.section\t.debug_abbrev\n\t{\n.b8 1\n\t}\n\texit;\n"
+    assert [line.text.strip() for line in listing("ptx", text)] == ["ret;", "exit;"]
+
+
+def test_debug_records_of_llvm_are_no_code_and_a_file_needs_no_directory() -> None:
+    text = LLIR.replace("  ret void", "    #dbg_value(i32 %2, !17, !DIExpression(), !21)\n  ret void")
+    assert listing("llir", text) == listing("llir", LLIR)
+    assert {line.file for line in listing("llir", LLIR.replace(', directory: "/home/ada/src"', ""))} == {
+        "kernels.py",
+        "",
+    }
+
+
 def test_what_is_triton_s_own_alone_keeps_its_place() -> None:
     text = f'#loc1 = loc("{LIBRARY}":43:17)\n%0 = arith.addi %1, %2 : i32 loc(#loc1)'
     assert listing("ttir", text) == [Line(text="%0 = arith.addi %1, %2 : i32", file=LIBRARY, line=43)]

@@ -48,6 +48,15 @@ def test_what_no_longer_compiles_goes_before_all() -> None:
     assert in_words("k", [gone]) == "in k it no longer compiles or fits (OutOfResources: shared memory)"
 
 
+def test_a_trial_that_no_longer_fits_is_no_more_than_a_warning() -> None:
+    assert names([change("compiles and fits", "yes", "no (OutOfResources)"), CONFIGURATION])[0] == "configuration"
+
+
+def test_what_only_differs_is_no_effect_of_what_a_person_changed() -> None:
+    registers = change("registers", "168", "170", Severity.NOTE)
+    assert in_words("k", [CONFIGURATION, registers]) == "num_stages=3 -> num_stages=1 in k"
+
+
 def test_settings_are_told_once_by_the_configuration_that_has_them() -> None:
     stages = change("stages", "3", "1", Severity.NOTE)
     assert names([stages]) == ["stages"]

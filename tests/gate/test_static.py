@@ -15,7 +15,7 @@ from flopwatch.gate.sides import Arm, Sides
 from flopwatch.gate.static import MOST_TEAMS, CompiledSide, StaticFindings, Team, _compile, find_static, teams_for
 from flopwatch.measure.client import CaseFailed, Worker
 from flopwatch.measure.protocol import Compiled
-from flopwatch.model import Case, Failure
+from flopwatch.model import Case, Failure, KernelFacts
 from flopwatch.static.identity import CaseIdentity, is_same
 
 if TYPE_CHECKING:
@@ -185,3 +185,15 @@ def test_workers_that_started_for_more_cases_than_there_are_stop_at_once(
     assert found.head.facts
     with pytest.raises(CaseFailed, match="the run was stopped"):
         left[-1].compile(CASES[0])
+
+
+def test_kernels_of_one_name_in_two_cases_keep_their_facts_on_both_sides() -> None:
+    class Worker(FakeWorker):
+        def compile(self, case: Case) -> Compiled:
+            registers = 32 + 8 * CASES.index(case) if case in CASES[:2] else 32
+            fact = KernelFacts(kernel="k", device="h200", config="", variant="", chosen=True, registers=registers)
+            return Compiled(facts=(fact,))
+
+    for side in compile_with([one_a_side(base=Worker(), head=Worker())]).values():
+        assert [(fact.kernel, fact.registers) for fact in side.facts] == [("k", 32), ("k (2)", 40)]
+        assert [side.launched[case].facts[0].kernel for case in CASES[:3]] == ["k", "k (2)", "k"]

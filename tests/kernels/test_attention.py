@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -9,6 +10,7 @@ import torch
 import triton
 
 from flopwatch.kernels import attention, flash_attention
+from flopwatch.kernels.attention_kernel import attention_kernel
 from flopwatch.kernels.configs import ATTENTION_AUTOTUNE, HEAD_DIMS, AttentionConfig
 from flopwatch.kernels.reference import attention_reference
 from flopwatch.measure.numbers import difference
@@ -78,7 +80,7 @@ def test_every_configuration_that_may_win_is_right(
     normal: Normal, monkeypatch: pytest.MonkeyPatch, config: AttentionConfig, causal: bool
 ) -> None:
     only = triton.Config(config.constants(), num_warps=config.num_warps, num_stages=config.num_stages)
-    tuner = triton.autotune([only], key=[])(attention.attention_kernel)
+    tuner = triton.autotune([only], key=[])(attention_kernel)
     monkeypatch.setitem(attention._autotuned, config.head_dim, tuner)
     q, k, v = (normal(2, 1, 200, config.head_dim) for _ in range(3))
 
@@ -175,6 +177,20 @@ def test_large_scores_do_not_overflow(normal: Normal) -> None:
     assert error_eps(q * 100, k * 100, v, sm_scale=1.0) <= CEILING_EPS
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of infinite numbers
+@CAUSAL
+def test_a_whole_block_of_keys_without_weight_changes_nothing(normal: Normal, causal: bool) -> None:
+    q, k, v = (normal(1, 1, 300, 16) for _ in range(3))
+    q[..., 0], k[:, :, :200, 0] = -1.0, float("inf")
+    rows = slice(200, None)  # those that see other keys
+
+    out = flash_attention(q, k, v, causal=causal)[:, :, rows]
+
+    error = difference(out, attention_reference(q, k, v, causal=causal)[:, :, rows]).max_diff_eps
+    assert error is not None
+    assert error <= CEILING_EPS
+
+
 @CAUSAL
 def test_offsets_of_64_bits_inside_a_block_give_the_same_result(
     normal: Normal, monkeypatch: pytest.MonkeyPatch, causal: bool
@@ -219,6 +235,15 @@ def test_nothing_gives_nothing(normal: Normal, shape: tuple[int, ...]) -> None:
     assert (out.shape, out.dtype) == (shape, torch.float16)
 
 
+def test_a_kept_launch_is_for_one_dtype_of_the_result_and_one_shape_of_keys() -> None:
+    q, more = torch.zeros(1, 2, 8, 16), torch.zeros(1, 2, 9, 16)
+    calls = [(k, out_dtype) for k in (q, more, q[:, :1]) for out_dtype in DTYPES]
+
+    keys = {attention._key(q, k, k, causal=False, sm_scale=None, seq_lens=None, out_dtype=dtype) for k, dtype in calls}
+
+    assert len(keys - {None}) == len(calls)
+
+
 def test_the_check_notices_a_kernel_that_does_not_write(normal: Normal, monkeypatch: pytest.MonkeyPatch) -> None:
     class NoKernel:
         def __getitem__(self, grid: object) -> Callable[..., None]:
@@ -249,14 +274,56 @@ def test_an_input_that_is_neither_3d_nor_4d_is_refused(normal: Normal, index: in
         flash_attention(q, k, v)
 
 
-@pytest.mark.parametrize("index", range(3), ids="qkv".__getitem__)
-def test_shapes_that_differ_are_refused(normal: Normal, index: int) -> None:
+@pytest.mark.parametrize(
+    ("index", "shape"),
+    [
+        (0, (2, 2, 4, 16)),
+        (0, (1, 2, 4, 32)),
+        (0, (2, 4, 16)),
+        (1, (1, 1, 4, 16)),
+        (1, (1, 2, 5, 16)),
+        (2, (1, 1, 4, 16)),
+        (2, (1, 2, 4, 32)),
+    ],
+    ids=str,
+)
+def test_shapes_that_do_not_fit_are_refused(normal: Normal, index: int, shape: tuple[int, ...]) -> None:
     qkv = [normal(1, 2, 4, 16) for _ in range(3)]
-    qkv[index] = normal(1, 1, 4, 16)
+    qkv[index] = normal(*shape)
     q, k, v = qkv
 
-    with pytest.raises(ValueError, match=r"shapes of q, k and v must match, got .*\(1, 1, 4, 16\)"):
+    with pytest.raises(ValueError, match=rf"shapes of q, k and v must match, got .*{re.escape(str(shape))}"):
         flash_attention(q, k, v)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 2), (3, 2), (2, 0)])
+def test_heads_that_cannot_be_shared_are_refused(normal: Normal, heads: int, kv_heads: int) -> None:
+    q, k = normal(1, heads, 4, 16), normal(1, kv_heads, 4, 16)
+
+    with pytest.raises(ValueError, match=f"heads of k and v must divide those of q, got {kv_heads} and {heads} "):
+        flash_attention(q, k, k)
+
+
+def test_three_dimensions_have_no_heads_to_share(normal: Normal) -> None:
+    q, k = normal(4, 4, 16), normal(2, 4, 16)
+
+    with pytest.raises(ValueError, match="shapes of q, k and v must match"):
+        flash_attention(q, k, k)
+
+
+@pytest.mark.parametrize("out_dtype", [torch.float64, torch.int32, "float16"], ids=str)
+def test_an_unsupported_dtype_of_the_result_is_refused(normal: Normal, out_dtype: torch.dtype) -> None:
+    x = normal(1, 1, 4, 16)
+
+    with pytest.raises(TypeError, match=rf"out_dtype={out_dtype} is not supported\n.*torch\.bfloat16, torch\.float32"):
+        flash_attention(x, x, x, out_dtype=out_dtype)
+
+
+def test_lengths_with_as_many_keys_as_queries_alone(normal: Normal) -> None:
+    q, k = normal(1, 1, 4, 16), normal(1, 1, 5, 16)
+
+    with pytest.raises(ValueError, match="seq_lens cannot go with 4 queries and 5 keys"):
+        flash_attention(q, k, k, seq_lens=lengths(4))
 
 
 @pytest.mark.parametrize("index", range(3), ids="qkv".__getitem__)
@@ -303,11 +370,11 @@ def test_dtypes_that_differ_are_refused(normal: Normal, index: int) -> None:
         flash_attention(q, k, v)
 
 
-@pytest.mark.parametrize("head_dim", [0, 8, 48, 256])
+@pytest.mark.parametrize("head_dim", [0, 8, 48, 512])
 def test_an_unsupported_head_dimension_is_refused_and_the_supported_ones_named(normal: Normal, head_dim: int) -> None:
     x = normal(1, 1, 4, head_dim)
 
-    with pytest.raises(ValueError, match=f"head_dim={head_dim} is not supported\n.*16, 32, 64, 128"):
+    with pytest.raises(ValueError, match=f"head_dim={head_dim} is not supported\n.*16, 32, 64, 96, 128, 192, 256"):
         flash_attention(x, x, x)
 
 
@@ -340,6 +407,20 @@ def test_lengths_that_are_not_int32_are_refused(normal: Normal, dtype: torch.dty
 
     with pytest.raises(TypeError, match=f"seq_lens must be int32, got {dtype}"):
         flash_attention(x, x, x, seq_lens=lengths(1).to(dtype))
+
+
+def test_lengths_in_a_list_are_refused(normal: Normal) -> None:
+    x = normal(2, 1, 4, 16)
+
+    with pytest.raises(TypeError, match=r"seq_lens must be a tensor, got \[1, 4\]\n  why: .*\n  do: .*torch\.int32"):
+        flash_attention(x, x, x, seq_lens=cast("torch.Tensor", [1, 4]))
+
+
+def test_fakes_are_refused_for_the_same_lengths(normal: Normal) -> None:
+    q, k = normal(2, 1, 4, 16), normal(2, 1, 5, 16)
+
+    with pytest.raises(ValueError, match="seq_lens cannot go with 4 queries and 5 keys"):
+        attention._attention_of_fakes(q, k, k, causal=False, sm_scale=None, seq_lens=lengths(4, 4), out_dtype=None)
 
 
 def test_lengths_on_the_host_are_refused(normal: Normal) -> None:

@@ -32,6 +32,11 @@ def attend(*head_dims, causal=False, seq_lens=None):
         x = empty(2, 2, 1024, head_dim)
         flash_attention(x, x, x, causal=causal, seq_lens=seq_lens)
 
+def attend_to_more(*head_dims):
+    for head_dim in head_dims:
+        q, k = (empty(2, heads, S, head_dim, dtype=torch.bfloat16) for heads, S in ((4, 1024), (2, 1536)))
+        flash_attention(q, k, k, causal=True, out_dtype=torch.bfloat16)
+
 def refuse():
     try:
         triton_matmul(empty(512, 512), empty(512, 512), 16, 256, 512)
@@ -43,10 +48,17 @@ def refuse():
 CASES = {
     "matmul": lambda: triton_matmul(empty(4096, 4096), empty(4096, 4096)),
     "matmul of odd rows": lambda: triton_matmul(empty(1001, 1001), empty(1001, 1001)),
+    "large matmul of odd rows": lambda: triton_matmul(empty(1501, 1503), empty(1503, 1505), use_autotune=False),
     "attention": lambda: attend(64, 128),
     "causal attention": lambda: attend(16, 32, 64, causal=True),
     "attention with lengths": lambda: attend(16, seq_lens=empty(2, dtype=torch.int32)),
+    "attention in two parts": lambda: attend(96, 192, 256, causal=True),
+    "attention of shared heads to more keys": lambda: attend_to_more(64, 256),
     "attention of one position": lambda: flash_attention(*[empty(1, 1, 16)] * 3, causal=True),
+    "attention of one position or none": lambda: flash_attention(
+        *[empty(1, 1, 16)] * 3, seq_lens=empty(1, dtype=torch.int32)
+    ),
+    "attention to one key or none": lambda: flash_attention(empty(1, 4, 9, 16), *[empty(1, 2, 1, 16)] * 2, causal=True),
     "addition": lambda: (vector_add(empty(5000), empty(5000)), vector_add_debug(empty(5000), empty(5000))),
     "too large": refuse,
 }
@@ -60,13 +72,18 @@ CASES = {
     "h200": (
         "matmul",
         "matmul of odd rows",
+        "large matmul of odd rows",
         "attention",
         "causal attention",
         "attention with lengths",
+        "attention in two parts",
+        "attention of shared heads to more keys",
         "attention of one position",
+        "attention of one position or none",
+        "attention to one key or none",
         "too large",
     ),
-    "a100": ("matmul", "causal attention", "addition"),
+    "a100": ("matmul", "causal attention", "attention in two parts", "addition"),
 }
 
 
@@ -117,7 +134,11 @@ def compilations() -> Iterator[dict[str, Compilation]]:
         ("attention", sum(len(ATTENTION_AUTOTUNE[head_dim]) for head_dim in (64, 128))),
         ("causal attention", sum(len(ATTENTION_AUTOTUNE[head_dim]) for head_dim in (16, 32, 64))),
         ("attention with lengths", len(ATTENTION_AUTOTUNE[16])),
+        ("attention in two parts", sum(len(ATTENTION_AUTOTUNE[head_dim]) for head_dim in (96, 192, 256))),
+        ("attention of shared heads to more keys", sum(len(ATTENTION_AUTOTUNE[head_dim]) for head_dim in (64, 256))),
         ("attention of one position", len(ATTENTION_AUTOTUNE[16])),
+        ("attention of one position or none", len(ATTENTION_AUTOTUNE[16])),
+        ("attention to one key or none", len(ATTENTION_AUTOTUNE[16])),
     ],
 )
 def test_no_configuration_spills_on_hopper(
@@ -137,10 +158,34 @@ def test_the_kernels_compile_and_fit_on_ampere(compilations: dict[str, Compilati
     assert [(fact.config, fact.failure) for fact in facts if fact.failure and fact.chosen] == []
 
 
+@pytest.mark.parametrize("head_dim", [96, 192, 256])
+def test_a_head_dimension_of_two_parts_has_a_configuration_for_small_gpus(
+    compilations: dict[str, Compilation], head_dim: int
+) -> None:
+    facts = [fact for fact in compilations["a100"].facts("attention in two parts") if fact.shared_bytes is not None]
+
+    assert [
+        fact.config
+        for fact in facts
+        if f"HEAD_DIM={head_dim}," in fact.config and not fact.spill_bytes and (fact.shared_bytes or 0) <= 65_536
+    ]
+
+
 def test_lengths_are_compiled_though_they_have_no_values(compilations: dict[str, Compilation]) -> None:
     facts = compilations["h200"].facts("attention with lengths")
 
     assert {"HAS_SEQ_LENS=True" in fact.config for fact in facts} == {True}
+
+
+@pytest.mark.parametrize(
+    ("case", "wide"), [("matmul", True), ("matmul of odd rows", False), ("large matmul of odd rows", True)]
+)
+def test_a_large_matmul_reads_odd_rows_16_bytes_at_a_time_too(
+    compilations: dict[str, Compilation], case: str, wide: bool
+) -> None:
+    facts = compilations["h200"].facts(case)
+
+    assert {"LDGSTS.128" in (fact.instructions or {}) for fact in facts} == {wide}
 
 
 def test_blocks_that_exceed_shared_memory_are_refused_by_their_sizes(compilations: dict[str, Compilation]) -> None:

@@ -48,7 +48,7 @@ def test_an_attention_configuration_reads_as_it_was_written() -> None:
 @pytest.mark.parametrize("arch", GPUArch)
 def test_every_architecture_has_configurations(arch: GPUArch) -> None:
     assert matmul_config_for(arch).block_m >= 16
-    assert [attention_config_for(arch, head_dim).head_dim for head_dim in HEAD_DIMS] == [16, 32, 64, 128]
+    assert [attention_config_for(arch, head_dim).head_dim for head_dim in HEAD_DIMS] == [16, 32, 64, 96, 128, 192, 256]
 
 
 @pytest.mark.parametrize("arch", SRAM_PER_SM)
@@ -76,7 +76,9 @@ def test_each_head_dimension_lists_its_own_configurations() -> None:
 
 
 def test_an_unsupported_head_dimension_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"no attention configuration for head_dim=48\n.*16, 32, 64, 128"):
+    with pytest.raises(
+        ValueError, match=r"no attention configuration for head_dim=48\n.*16, 32, 64, 96, 128, 192, 256"
+    ):
         attention_config_for(GPUArch.HOPPER, 48)
 
 

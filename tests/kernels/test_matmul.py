@@ -190,6 +190,7 @@ def test_matmul_fp32_is_the_float16_product_as_float32(normal: Normal, dtype: to
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[MatmulConfig | None]:
     """The configuration of each launch; None where the autotuner chooses it."""
+    matmul._launches.forget()  # what another test has launched
     configs: list[MatmulConfig | None] = []
     original = matmul._launch
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 import torch
 
-from flopwatch.kernels.operands import check_dtypes, check_on_one_gpu
+from flopwatch.kernels.operands import check_dtypes, check_factors, check_on_one_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +36,8 @@ def test_tensors_of_one_gpu_and_dtype_pass() -> None:
         lambda: check_on_one_gpu(x=tensor(), y=tensor("cuda:1")),
         lambda: check_dtypes([torch.float16], x=tensor(dtype=torch.int8)),
         lambda: check_dtypes([torch.float16, torch.float32], x=tensor(), y=tensor(dtype=torch.float32)),
+        lambda: check_factors(torch.zeros(2, 3), torch.zeros(3)),
+        lambda: check_factors(torch.zeros(2, 3), torch.zeros(2, 3)),
     ],
 )
 def test_a_refusal_says_what_why_and_what_to_do(check: Callable[[], None]) -> None:

@@ -63,6 +63,39 @@ def test_lengths_cut_the_sequence_and_leave_zeros(causal: bool) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kv_heads", [1, 2, 3])
+def test_shared_heads_are_as_heads_that_were_repeated(kv_heads: int, causal: bool) -> None:
+    q, k, v = torch.randn(2, 6, 9, 4), torch.randn(2, kv_heads, 9, 4), torch.randn(2, kv_heads, 9, 4)
+    out = attention_reference(q, k, v, causal=causal)
+
+    k, v = (tensor.repeat_interleave(6 // kv_heads, dim=1) for tensor in (k, v))
+    assert torch.equal(out, attention_reference(q, k, v, causal=causal))
+
+
+@pytest.mark.parametrize("keys", [1, 5, 9, 14])
+def test_a_causal_mask_ends_at_the_last_query_and_the_last_key(keys: int) -> None:
+    q, k, v = torch.randn(2, 9, 4), torch.randn(2, keys, 4), torch.randn(2, keys, 4)
+    mask = torch.ones(9, keys).tril(diagonal=keys - 9).bool()
+    blind = max(0, 9 - keys)
+
+    out = attention_reference(q, k, v, causal=True)
+
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        q[:, blind:].double(), k.double(), v.double(), attn_mask=mask[blind:]
+    )
+    torch.testing.assert_close(out[:, blind:], expected, rtol=1e-12, atol=1e-12)
+    assert not out[:, :blind].any()
+
+
+def test_keys_of_another_number_are_all_seen_without_a_mask() -> None:
+    q, k, v = torch.randn(2, 3, 9, 4), torch.randn(2, 3, 14, 4), torch.randn(2, 3, 14, 4)
+    expected = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double())
+
+    torch.testing.assert_close(attention_reference(q, k, v), expected, rtol=1e-12, atol=1e-12)
+    assert not attention_reference(q, k[:, :, :0], v[:, :, :0]).any()
+
+
+@pytest.mark.parametrize("causal", [False, True])
 def test_computing_some_rows_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch, causal: bool) -> None:
     q, k, v = (torch.randn(2, 2, 13, 4) for _ in range(3))
     expected = attention_reference(q, k, v, causal=causal)

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 import torch
 
 from flopwatch.measure.inputs import input_bytes
-from flopwatch.measure.numbers import difference
+from flopwatch.measure.numbers import check_numbers, difference, fingerprint_result
+from flopwatch.model import Case
 from flopwatch.poison import PoisonedAllocations
+from flopwatch.suite import Suite
 
 
 def test_rounding_to_the_dtype_costs_at_most_half_an_epsilon() -> None:
@@ -70,3 +74,72 @@ def test_a_planted_nan_is_not_hidden_by_one_that_belongs_there() -> None:
     assert difference(right, reference).max_diff == 0.0
     assert not difference(wrong, reference).finite
     assert not difference(torch.tensor([1.0, 2.0, 3.0]), reference).finite
+
+
+class Copy(Suite):
+    """A copy that is wrong once the kernel was tuned."""
+
+    params = (("right", "wrong"),)
+    param_names = ("later",)
+    small: ClassVar = {"later": "right"}
+    max_diff_eps = 0.5
+    tuned = 0
+
+    def inputs(self, *values: str, seed: int) -> tuple[torch.Tensor, str]:
+        return torch.full((5,), float(seed)), values[0]
+
+    def run(self, x: torch.Tensor, later: str) -> torch.Tensor:
+        out = torch.empty_like(x)
+        return out.copy_(x + 1 if self.tuned and later == "wrong" else x)
+
+    def reference(self, x: torch.Tensor, later: str) -> torch.Tensor:
+        del later
+        return x.double()
+
+    def flops(self, *values: str) -> float:
+        del values
+        return 0.0
+
+    def bytes_moved(self, *values: str) -> float:
+        del values
+        return 40.0
+
+    def tune(self) -> None:
+        self.tuned += 1
+
+
+@pytest.mark.parametrize(("later", "max_diff"), [("right", 0.0), ("wrong", 1.0)])
+def test_what_a_case_returns_once_it_is_tuned_is_compared_too(later: str, max_diff: float) -> None:
+    suite, case = Copy(), Case(suite="Copy", values=(later, "flopwatch"))
+    assert check_numbers(suite, case, 3).max_diff == 0.0
+
+    assert check_numbers(suite, case, 3, tuned=suite.tune).max_diff == max_diff
+    assert suite.tuned == 1
+
+
+def test_the_fingerprint_is_of_what_a_case_returns_once_it_is_tuned_too() -> None:
+    right, wrong = (
+        fingerprint_result(suite := Copy(), Case(suite="Copy", values=(later, "flopwatch")), 3, tuned=suite.tune)
+        for later in ("right", "wrong")
+    )
+
+    first, again = right.split("; ")
+    assert first == again
+    assert wrong.split("; ")[0] == first != wrong.split("; ")[1]
+
+
+class Order(Copy):
+    """A result of integers, which have no NaN."""
+
+    def run(self, x: torch.Tensor, later: str) -> torch.Tensor:
+        del later
+        return x.argsort()
+
+
+def test_integers_have_a_fingerprint() -> None:
+    suite = Order()
+    first, again = fingerprint_result(
+        suite, Case(suite="Order", values=("right", "flopwatch")), 3, tuned=suite.tune
+    ).split("; ")
+    assert first == again
+    assert first.startswith("int64 (5,) ")

@@ -19,7 +19,7 @@ from flopwatch.measure.tuning import TunerLog
 from flopwatch.model import Case, Choice, Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 OURS = Case(suite="Add", values=("1024", "flopwatch"))
@@ -148,8 +148,9 @@ def test_a_session_keeps_what_is_prepared_beside_and_nothing_else(
         borrowed = False
         refusal = None
 
-        def __init__(self, *_: object, lent: str) -> None:
+        def __init__(self, *_: object, lent: str, tuned: Callable[[], object]) -> None:
             assert not lent
+            tuned()
 
         def sample(self, samples: int, *, warm_up: int) -> tuple[float, ...]:
             return (1.0,) * (samples + 0 * warm_up)

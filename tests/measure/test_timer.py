@@ -98,6 +98,7 @@ class CapturedOnce(Told):
         if torch.cuda.is_current_stream_capturing():
             self.captures += 1
             if self.captures > 1:
+                super().run(*inputs)  # it comes to pass in the middle
                 raise RuntimeError("planted")
         return super().run(*inputs)
 

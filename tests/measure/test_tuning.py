@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from triton.runtime.autotuner import Autotuner
 
-from flopwatch.measure.tuning import TunerLog, key_text, time_launch
+from flopwatch.measure.tuning import TunerLog, config_text, key_text, time_launch
 from flopwatch.model import Choice, from_json
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Tuned:
             None,
             do_bench=None if times_ms is None else bench,
         )
-        self.names = [str(config) for config in self.tuner.configs]
+        self.names = [config_text(config) for config in self.tuner.configs]
 
     def run(self, n: int = N) -> None:
         x = torch.zeros(n, device=DEVICE)
@@ -229,6 +229,18 @@ def test_what_is_forgotten_is_chosen_anew_for_every_key(log: TunerLog) -> None:
     assert tuned.timed == 12
 
 
+def test_what_was_chosen_while_nobody_watched_is_forgotten_too(log: TunerLog) -> None:
+    tuned = Tuned([0.003, 0.001, 0.002])
+    log.step_aside()
+    tuned.run()
+    log.start()
+    log.forget()
+    tuned.run()
+    tuned.run()
+
+    assert (len(log.choices[0].timings_us), tuned.timed) == (3, 6)
+
+
 def test_a_tuner_whose_choices_were_thrown_away_is_still_watched(log: TunerLog) -> None:
     tuned = Tuned([0.003, 0.001, 0.002])
     tuned.run()
@@ -237,6 +249,68 @@ def test_a_tuner_whose_choices_were_thrown_away_is_still_watched(log: TunerLog) 
     tuned.run()
 
     assert [(choice.key, choice.config) for choice in log.choices] == [(KEY, tuned.names[2])]
+
+
+def test_aside_the_log_is_out_of_the_way_and_its_pins_hold(log: TunerLog) -> None:
+    watching, tuned = Autotuner.run, Tuned([0.003, 0.001, 0.002])
+    log.start([Choice(kernel="_add_kernel", key=KEY, config=tuned.names[2])])
+    tuned.run()
+    before = log.choices
+    log.step_aside()
+    assert Autotuner.run is not watching
+    tuned.run()
+    assert (tuned.tuner.best_config, tuned.timed) == (tuned.tuner.configs[2], 0)
+    tuned.run(OTHER_N)
+    assert (tuned.tuner.best_config, tuned.timed) == (tuned.tuner.configs[1], 3)
+    assert log.choices == before
+
+    log.start()
+    assert Autotuner.run is watching
+    tuned.run(OTHER_N)
+    assert log.choices == (Choice(kernel="_add_kernel", key=OTHER_KEY, config=tuned.names[1]),)
+
+
+def test_pins_hold_aside_also_where_another_case_was_prepared_since(log: TunerLog) -> None:
+    tuned, other = Tuned([0.003, 0.001, 0.002]), Tuned([0.003, 0.001, 0.002])
+    pins = [Choice(kernel="_add_kernel", config=tuned.names[2])]
+    log.start(pins)
+    tuned.run()
+    log.step_aside()
+    log.start(pins)
+    other.run()
+    log.step_aside()
+    tuned.run()
+
+    assert (tuned.tuner.best_config, tuned.timed) == (tuned.tuner.configs[2], 0)
+
+
+def test_what_stands_before_the_log_is_left_there(log: TunerLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    watching = Autotuner.run
+
+    def other(*arguments: object, **options: object) -> object:
+        return watching(*arguments, **options)
+
+    monkeypatch.setattr(Autotuner, "run", other)
+    tuned = Tuned([0.003, 0.001, 0.002])
+    log.step_aside()
+    assert Autotuner.run is other
+    tuned.run()
+    log.start()
+    assert Autotuner.run is other
+    assert tuned.timed == 3
+
+
+@pytest.mark.parametrize("change", [TunerLog.start, TunerLog.forget])
+def test_answers_are_another_object_once_they_may_be_others(log: TunerLog, change: Callable[[TunerLog], None]) -> None:
+    tuned = Tuned([0.003, 0.001, 0.002])
+    tuned.run()
+    before = tuned.tuner.cache
+    tuned.run()
+    assert tuned.tuner.cache is before
+
+    change(log)
+
+    assert tuned.tuner.cache is not before
 
 
 def test_a_launch_that_fails_is_no_choice(log: TunerLog) -> None:

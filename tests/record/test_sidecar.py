@@ -4,8 +4,8 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from flopwatch.measure.machine import Machine
-from flopwatch.model import Choice, Failure
-from flopwatch.record.sidecar import CaseLog, Line, Missing, SessionLog, append, read_cases
+from flopwatch.model import Choice, Failure, from_json
+from flopwatch.record.sidecar import CaseLog, GivenUp, Line, Missing, SessionLog, append, read_cases
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +36,17 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     append(path, Line(case=SECOND))
 
     assert read_cases(path) == [FIRST, SECOND]
+
+
+def test_that_a_commit_was_given_up_is_kept_and_is_no_case(tmp_path: Path) -> None:
+    path = tmp_path / "c0ffee.jsonl"
+    line = Line(given_up=GivenUp(at=NOW, reason="not complete after 2160 s"))
+
+    append(path, Line(case=FIRST))
+    append(path, line)
+
+    assert read_cases(path) == [FIRST]
+    assert from_json(path.read_bytes().splitlines()[1], Line) == line
 
 
 def test_without_a_file_no_case_is_done(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ from flopwatch.gate import CaseKernels, CaseVerdict, GateResult, PairLog, Uncove
 from flopwatch.measure.machine import Gpu, Machine
 from flopwatch.model import Case, Choice, Failure, KernelFacts, Mark, Memory, Numbers
 from flopwatch.static.comparison import compare_facts
-from flopwatch.stats import SeriesResult
+from flopwatch.stats import Design, SeriesResult
 from flopwatch.verdict import Side
 from flopwatch.waivers import Timed, Waiver, apply_waivers
 
 MARGIN = math.log1p(0.005)
+DESIGN = Design()
 SHAPES = ("512x512x512", "1024x1024x1024", "2048x2048x2048", "4096x4096x4096", "16x4096x4096")
 WIDE = "BLOCK_M: 128, BLOCK_N: 256, num_warps: 8, num_ctas: 1, num_stages: 3, maxnreg: None"
 NARROW = WIDE.replace("num_stages: 3", "num_stages: 1")
@@ -50,7 +51,7 @@ def series(
         estimate=estimate,
         lower=estimate - spread,
         upper=estimate + spread,
-        pairs=13,
+        pairs=DESIGN.pairs,
         deviation=deviation,
         detectable=MARGIN + 2 * deviation,
         inside_margin=inside_margin,
@@ -158,7 +159,7 @@ CLEAN = replace(
         *(identical(f"{size}x{size}x{size}") for size in range(3, 44)),
     ),
     suite=series(Mark.SAME, 0.0002),
-    pairs=pairs(8, cases=8),
+    pairs=pairs(DESIGN.first_look, cases=8),
     seconds=31.2,
     notes=("measured though identical, as a check on the machine: Matmul[3x3x3,float16,flopwatch]",),
 )
@@ -194,7 +195,7 @@ SLOWER = replace(
         ),
     ),
     suite=series(Mark.SLOWER, 0.0102, spread=0.001),
-    pairs=(*pairs(13), *pairs(18, "confirm")),
+    pairs=(*pairs(DESIGN.pairs), *pairs(DESIGN.confirm_pairs, "confirm")),
     seconds=91.2,
 )
 UNSURE = replace(
@@ -208,7 +209,8 @@ UNSURE = replace(
             timed(SHAPES[4], Mark.UNSURE, 0.0), reason="fails while it is measured (WorkerDied: signal 11)", time=None
         ),
     ),
-    pairs=(*pairs(13), *pairs(24, "confirm", cases=3)),
+    pairs=(*pairs(DESIGN.pairs), *pairs(DESIGN.settle_pairs, "settle", cases=3)),
+    seconds=96.4,
 )
 GONE = Failure(kind="CompilationError", message="no [bold]such[/bold] thing")
 BROKEN = replace(

@@ -135,3 +135,27 @@ def test_instructions_of_any_name_and_number_are_read(gates: Gates) -> None:
         base = tuple(replace(fact, instructions=old, loop_instructions=new) for fact in gates.slower.base_facts)
         facts = tuple(replace(fact, instructions=new, loop_instructions=old) for fact in gates.slower.facts)
         assert likely_causes(replace(gates.slower, base_facts=base, facts=facts), verdict)
+
+
+def test_of_two_kernels_of_one_name_the_one_that_changed_is_the_cause(gates: Gates) -> None:
+    numbered = "matmul_kernel (2)"
+    verdict = gates.slower.verdicts[1]
+    others = tuple(replace(fact, kernel=numbered) for fact in gates.slower.base_facts)
+    changed = tuple(replace(fact, kernel=numbered) for fact in gates.slower.facts)
+    places = range(len(others))
+    both = replace(
+        gates.slower,
+        base_facts=(*gates.slower.base_facts, *others),
+        facts=(*gates.slower.base_facts, *changed),
+        kernels=tuple(
+            replace(
+                entry,
+                base=(*entry.base, *(len(places) + place for place in entry.base)),
+                head=(*entry.base, *(len(places) + place for place in entry.head)),
+            )
+            for entry in gates.slower.kernels
+        ),
+    )
+    same, cause = likely_causes(both, verdict)
+    assert same.startswith("matmul_kernel is compiled to the same code")
+    assert cause.startswith("matmul_kernel (2): num_stages=3 -> num_stages=1")

@@ -120,6 +120,13 @@ SURVEYS = {
 }
 
 
+TRIED = {
+    Autotune.ALL: "; no GPU was used",
+    Autotune.PREDICTED: "; of autotuned kernels the configurations that a call would time; no GPU was used",
+    Autotune.FIRST: "; the first configuration of each autotuned kernel alone; no GPU was used",
+}
+
+
 def printed(survey: Survey, *, everything: bool = False) -> str:
     console = Console(file=io.StringIO(), width=140, color_system=None)
     print_survey(survey, console, everything=everything)
@@ -201,3 +208,8 @@ def test_what_others_wrote_is_obeyed_nowhere(everything: bool) -> None:
             assert not line.lstrip().startswith("::")
             outside = "".join(line.split("`")[::2]) if not line.startswith(("drift", "does", "not")) else ""
             assert "<b>" not in outside
+
+
+@pytest.mark.parametrize("autotune", Autotune, ids=str)
+def test_which_configurations_were_compiled_is_told(autotune: Autotune) -> None:
+    assert f"working tree{TRIED[autotune]}" in printed(replace(FACTS, autotune=autotune))

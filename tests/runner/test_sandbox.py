@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
 import socket
@@ -14,42 +13,9 @@ from typing import Any
 import pytest
 from runner import sandbox
 from runner.sandbox import Config, Refused
+from tests.runner.probe import PROBE, probed
 
 DIGEST = "localhost/flopwatch@sha256:" + "a" * 64
-#: What a hostile kernel could try, as a program that says what it found.
-PROBE = """
-import ctypes, glob, json, os, socket, subprocess, sys
-
-def attempt(action):
-    try:
-        action()
-        return "done"
-    except OSError as error:
-        return type(error).__name__
-
-print(json.dumps({
-    "environment": sorted(os.environ),
-    "internet": attempt(lambda: socket.create_connection(("192.0.2.1", 80), timeout=1)),
-    "host": attempt(lambda: socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=1)),
-    "interfaces": [name for _, name in socket.if_nameindex()],
-    "usr": attempt(lambda: open("/usr/flopwatch", "w")),
-    "root": attempt(lambda: open("/flopwatch", "w")),
-    "dev": attempt(lambda: open("/dev/flopwatch", "w")),
-    "program": attempt(lambda: open("/program/flopwatch", "w")),
-    "sys": attempt(lambda: open("/sys/kernel/uevent_helper", "w")),
-    "top": sorted(os.listdir("/")),
-    "etc": sorted(os.listdir("/etc")),
-    "processes": len([name for name in os.listdir("/proc") if name.isdecimal()]),
-    "namespace": ctypes.CDLL(None, use_errno=True).unshare(0x10000000),
-    "capabilities": [line.split()[1] for line in open("/proc/self/status") if line.startswith("Cap")],
-    "new_privileges": [line.split()[1] for line in open("/proc/self/status") if line.startswith("NoNewPrivs")],
-    "name": socket.gethostname(),
-    "user": os.getuid(),
-    "scratch": attempt(lambda: open("/scratch/here", "w")),
-    "full": attempt(lambda: [file.write(bytes(1 << 20)) for file in [open("/tmp/full", "wb", 0)] for _ in range(64)]),
-    "disks": sorted(name for name in os.listdir("/dev") if name.startswith(("sd", "vd", "nvme"))),
-}))
-"""
 
 
 def write(path: Path, text: str, *, mode: int = 0o644) -> Path:
@@ -89,11 +55,6 @@ def python() -> str:
     found = shutil.which("python3", path="/usr/local/bin:/usr/bin")
     if found is None:
         pytest.skip("no Python below /usr")
-    return found
-
-
-def probed(command: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     return found
 
 
@@ -194,6 +155,40 @@ def test_an_old_bubblewrap_is_refused(tmp_path: Path) -> None:
         sandbox.choose_engine(Config(), which=lambda name: str(program) if name == "bwrap" else None)
 
 
+def test_podman_is_refused_where_it_would_ignore_its_limits(tmp_path: Path) -> None:
+    controllers, bus = tmp_path / "cgroup.controllers", tmp_path / str(os.geteuid()) / "bus"
+    with pytest.raises(Refused, match="cannot limit memory and processes") as old:
+        sandbox.require_limits(controllers, tmp_path)
+    controllers.touch()
+    with pytest.raises(Refused, match="cannot limit memory and processes") as alone:
+        sandbox.require_limits(controllers, tmp_path)
+    bus.parent.mkdir()
+    bus.touch()
+    sandbox.require_limits(controllers, tmp_path)
+
+    assert (old.value.code, alone.value.code) == (4, 4)
+    assert old.value.lines[1] == f"  why: cgroups of version 2 are not there: no {controllers}"
+    assert alone.value.lines[1] == f"  why: this user has no session of systemd: no {bus}"
+
+
+def test_podman_is_not_started_where_it_would_ignore_its_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> None:
+        raise Refused("no limits", code=4)
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(sandbox, "choose_engine", lambda _: "podman")
+    monkeypatch.setattr(sandbox, "require_limits", refuse)
+    monkeypatch.setattr(sandbox, "run", lambda *_, **__: pytest.fail("it was started"))
+    config = write(tmp_path / "sandbox.toml", f'image = "{DIGEST}"\n')
+    trial = write(tmp_path / "trial.tar", "x")
+
+    code = sandbox.main(["gate", str(trial), str(tmp_path / "result")], config_path=config, owner=config.stat().st_uid)
+
+    assert (code, capsys.readouterr().err) == (4, "no limits\n")
+
+
 def test_podman_gets_no_network_no_rights_and_nothing_to_write_but_memory() -> None:
     command = sandbox.podman_command(Config(image=DIGEST), ["python3", "x"], name="n")
     text = " ".join(command)
@@ -215,6 +210,7 @@ def test_podman_gets_no_network_no_rights_and_nothing_to_write_but_memory() -> N
         f"{sandbox.PROGRAM.parent}:/program:ro"
     ]
     assert command[-4:] == ["--entrypoint", "python3", DIGEST, "x"]
+    assert command[:6] == ["podman", "unshare", "sh", "-c", sandbox.NO_NAMESPACES, "sh"]
 
 
 def test_bubblewrap_binds_nothing_that_can_be_written_but_devices() -> None:

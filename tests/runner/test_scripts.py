@@ -144,15 +144,19 @@ def git(*arguments: str, cwd: Path) -> str:
     return subprocess.run(["git", *arguments], cwd=cwd, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def recorded(tmp_path: Path, name: str, last: str) -> Path:
+def recorded(tmp_path: Path, name: str, last: str, **others: str) -> Path:
     """Make the archive of a night, with a result and the last commit that is complete."""
     path = tmp_path / "results.tar"
     with tarfile.open(path, "w") as archive:
-        for member_name, content in (("recorded", last.encode()), (name, b"{}")):
+        for member_name, content in (("recorded", last.encode()), (name, b"{}"), *_encoded(others)):
             member = tarfile.TarInfo(member_name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     return path
+
+
+def _encoded(others: dict[str, str]) -> list[tuple[str, bytes]]:
+    return [(name.replace("_", "-"), text.encode()) for name, text in others.items()]
 
 
 def push(tmp_path: Path, archive: Path, head: str, clone: str = "repository") -> subprocess.CompletedProcess[str]:
@@ -202,6 +206,18 @@ def test_a_night_that_ended_early_is_kept_as_far_as_it_came(tmp_path: Path, line
     assert f"::warning::recorded up to {line[1]}, not up to {line[3]}" in done.stdout
     assert git("show", "flopwatch-results:recorded", cwd=remote) == line[1]
     assert git("log", "--format=%s", "flopwatch-results", cwd=remote) == f"Record up to {line[1]}"
+
+
+def test_a_commit_that_takes_more_than_a_night_is_a_warning_and_the_next_night_goes_on_behind_it(
+    tmp_path: Path, line: list[str], remote: Path
+) -> None:
+    name = "results/h200/aaaaaaaa-env.json"
+
+    done = push(tmp_path, recorded(tmp_path, name, line[1], given_up=line[1]), line[1])
+
+    assert done.returncode == 0, done.stderr
+    assert f"::warning::{line[1]} takes more than a night and is given up" in done.stdout
+    assert git("show", "flopwatch-results:recorded", cwd=remote) == line[1]
 
 
 def test_a_checkout_without_the_history_gets_it(tmp_path: Path, line: list[str], remote: Path) -> None:

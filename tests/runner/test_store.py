@@ -44,7 +44,7 @@ def head(commit: Commit) -> str:
     return commit({"n": "0"})
 
 
-def kept(tmp_path: Path, head: str, *members: tuple[tarfile.TarInfo, bytes]) -> list[str]:
+def kept(tmp_path: Path, head: str, *members: tuple[tarfile.TarInfo, bytes]) -> store.Stored:
     """Store an archive that says of `head` that it is recorded, unless a member says something else."""
     said = any(member.name == "recorded" for member, _ in members)
     path = archive(tmp_path, *members, *([] if said else [plain("recorded", head.encode())]))
@@ -54,7 +54,9 @@ def kept(tmp_path: Path, head: str, *members: tuple[tarfile.TarInfo, bytes]) -> 
 def test_recordings_are_written_where_they_belong(tmp_path: Path, head: str) -> None:
     names = [GOOD, f"{GOOD}l", "results/benchmarks.json", "results/h200/machine.json"]
 
-    assert kept(tmp_path, head, *(plain(name) for name in names)) == sorted(names)
+    stored = kept(tmp_path, head, *(plain(name) for name in names))
+
+    assert stored == store.Stored(names=tuple(sorted(names)), given_up="")
     assert (tmp_path / "kept" / GOOD).read_bytes() == b"{}"
     assert (tmp_path / "kept" / "recorded").read_text() == f"{head}\n"
 
@@ -74,6 +76,22 @@ def test_a_night_that_ended_early_is_taken_as_far_as_it_came(tmp_path: Path, com
     kept(tmp_path, line[3], plain("recorded", line[2].encode()))
 
     assert (tmp_path / "kept" / "recorded").read_text() == f"{line[2]}\n"
+
+
+def test_a_commit_that_takes_more_than_a_night_is_named(tmp_path: Path, head: str) -> None:
+    stored = kept(tmp_path, head, plain(GOOD), plain("given-up", head.encode()))
+
+    assert stored == store.Stored(names=(GOOD,), given_up=head)
+    assert (tmp_path / "kept" / "recorded").read_text() == f"{head}\n"
+    assert not (tmp_path / "kept" / "given-up").exists()
+
+
+@pytest.mark.parametrize("said", ["f" * 40, "::error::boo", "\xff"])
+def test_only_the_commit_to_which_the_night_came_can_be_given_up(tmp_path: Path, head: str, said: str) -> None:
+    with pytest.raises(StoreError, match="is given up"):
+        kept(tmp_path, head, plain(GOOD), plain("given-up", said.encode("latin-1")))
+
+    assert not (tmp_path / "kept").exists()
 
 
 def test_a_commit_that_would_let_nights_skip_others_or_stand_still_is_refused(tmp_path: Path, commit: Commit) -> None:
@@ -116,6 +134,7 @@ def test_a_clone_without_the_history_cannot_tell(tmp_path: Path, commit: Commit)
         ".github/workflows/ci.yml",
         "recorded.json",
         "results/recorded",
+        "results/given-up",
         "results/.git/machine.json",
         "results/h200/deep/machine.json",
         "results/h200/034abb74-x\n.json",

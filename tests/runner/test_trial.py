@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, BinaryIO
 import pytest
 from runner import pack, trial
 
-from flopwatch.model import to_json
+from flopwatch.model import from_json, to_json
 from flopwatch.record import RecordedCommit, Recording
+from flopwatch.record.sidecar import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,11 +59,13 @@ except KeyboardInterrupt:
 """
 
 
-def recording(*unfit: str, interrupted: bool = False, lost: str = "") -> str:
+def recording(
+    *unfit: str, interrupted: bool = False, lost: str = "", path: str = "", gpu: str | None = "NVIDIA H200"
+) -> str:
     """Return what `flopwatch record --json` writes, of commits "a", "b", ... and why each is not to be trusted."""
-    commits = [RecordedCommit(commit="abc"[n] * 40, path="", cases=5, unfit=why) for n, why in enumerate(unfit)]
+    commits = [RecordedCommit(commit="abc"[n] * 40, path=path, cases=5, unfit=why) for n, why in enumerate(unfit)]
     found = Recording(
-        machine="h200", environment="", gpu="H200", commits=tuple(commits), interrupted=interrupted, unfit=lost
+        machine="h200", environment="", gpu=gpu, commits=tuple(commits), interrupted=interrupted, unfit=lost
     )
     return to_json(found).decode()
 
@@ -170,6 +173,52 @@ def test_when_the_time_is_up_what_is_complete_is_sent(tmp_path: Path, commits: t
 
     assert (code, sent) == (3, {"recorded": "a" * 40, "results/h200/new.json": "new"})
     assert time.monotonic() - start < 30
+
+
+def test_a_commit_that_takes_all_of_a_night_is_given_up_with_what_is_measured_of_it(
+    tmp_path: Path, commits: tuple[str, str]
+) -> None:
+    repository = unpacked(tmp_path, make_trial(tmp_path, "record", *commits))
+    path = str(repository / "results/h200/new.json")
+
+    code, sent = recorded(repository, ENDLESS % recording("", interrupted=True, path=path), seconds=2.0)
+
+    sidecar = sent.pop("results/h200/new.jsonl")
+    given_up = from_json(sidecar.encode(), Line).given_up
+    assert (code, sent) == (3, {"recorded": "a" * 40, "given-up": "a" * 40, "results/h200/new.json": "new"})
+    assert given_up is not None
+    assert given_up.reason == "not complete after 2 s, all of a night's time"
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        recording("hot", interrupted=True),
+        recording("", interrupted=True, lost="the GPU no longer answers"),
+        recording(interrupted=True),
+    ],
+)
+def test_a_commit_that_could_be_measured_in_another_night_is_not_given_up(
+    tmp_path: Path, commits: tuple[str, str], report: str
+) -> None:
+    repository = unpacked(tmp_path, make_trial(tmp_path, "record", *commits))
+
+    assert recorded(repository, ENDLESS % report, seconds=2.0) == (3, {})
+
+
+def test_without_a_gpu_nothing_is_kept_and_the_next_night_begins_there(
+    tmp_path: Path, commits: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository = unpacked(tmp_path, make_trial(tmp_path, "record", *commits))
+
+    assert recorded(repository, RECORD % recording("", "", gpu=None)) == (4, {})
+    assert "there is no GPU in here" in capsys.readouterr().err
+
+
+def test_a_recording_that_somebody_interrupts_gives_nothing_up(tmp_path: Path, commits: tuple[str, str]) -> None:
+    repository = unpacked(tmp_path, make_trial(tmp_path, "record", *commits))
+
+    assert recorded(repository, RECORD % recording("", interrupted=True)) == (4, {})
 
 
 def test_the_launcher_says_how_much_time_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""The gate of a pull request from end to end: packed, measured in a real sandbox, read as hostile data."""
+"""The workflows' own steps from end to end, in a real sandbox: the gate of a pull request, and a night."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from runner import pack, post, sandbox
 from runner.sandbox import Config
+from tests.conftest import HAS_GPU
+from tests.record.conftest import ASV_CONF
+from tests.runner.test_scripts import RUNNER, run
 
 import flopwatch
 
@@ -59,3 +63,27 @@ def test_a_pull_request_that_breaks_a_kernel_and_bends_the_ruler_is_red(tmp_path
 
     assert (report.state, report.description) == post.STATES[1]
     assert "Scale[1000,float16" in report.comment.replace("\\", "")
+
+
+@pytest.mark.skipif(HAS_GPU, reason="is about a machine without a GPU")
+@pytest.mark.usefixtures("installed")
+def test_a_night_without_a_gpu_records_in_the_sandbox_and_keeps_nothing(
+    tmp_path: Path,
+    toy: Any,  # noqa: ANN401 - likewise
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(RUNNER, toy.root / "runner", ignore=shutil.ignore_patterns("__pycache__"))
+    (toy.root / "asv.conf.json").write_text(json.dumps(ASV_CONF))
+    toy.git("add", "--all")
+    toy.git("commit", "--quiet", "--amend", "--no-edit")
+    head = toy.commit("what came to main")
+    trial, output = tmp_path / "trial.tar", tmp_path / "output"
+    packed = run("pack-night.sh", str(trial), cwd=toy.root, MAIN="main", HEAD=head, GITHUB_OUTPUT=str(output))
+    assert (packed.returncode, output.read_text()) == (0, f"base={toy.git('rev-parse', 'HEAD~1').strip()}\n")
+
+    code = sandbox.main(["record", str(trial), str(tmp_path / "results.tar")])
+
+    log = capfd.readouterr().out
+    assert f"|   {head[:8]}: 4 cases" in log
+    assert "| there is no GPU in here" in log
+    assert (code, (tmp_path / "results.tar").exists()) == (3, False)

@@ -149,7 +149,7 @@ def amd_edits(
 ) -> dict[str, tuple[KernelFacts, ...]]:
     """Facts of the matmul for an MI300X: as it is, moved within its file, with another constant, and too large."""
     sources = {"base": MATMUL, "moved": "\n\n# moved\n\n" + MATMUL}
-    edits = EDITS | {"large": ("BLOCK_M=64, BLOCK_N=64, BLOCK_K=64,", "BLOCK_M=256, BLOCK_N=256, BLOCK_K=32,")}
+    edits = EDITS | {"large": ("BLOCK_M=64, BLOCK_N=64, BLOCK_K=64,", "BLOCK_M=512, BLOCK_N=256, BLOCK_K=16,")}
     for name in ("group", "large", "tuned"):
         old, new = edits[name]
         assert MATMUL.count(old) == 1

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from flopwatch.static.catalogue import catalogue, numbers
-from flopwatch.static.devices import DEVICES, Device, Peaks
+from flopwatch.static.device import Device, Peaks
+from flopwatch.static.devices import DEVICES
 
 PAGE = Path(__file__).parents[2] / "docs" / "devices.md"
 

@@ -7,7 +7,8 @@ import torch
 
 from flopwatch.errors import UsageError
 from flopwatch.static.catalogue import numbers
-from flopwatch.static.devices import DEVICES, Device, Peaks, find_device, named_dtypes
+from flopwatch.static.device import Device, Peaks, named_dtypes
+from flopwatch.static.devices import DEVICES, find_device
 
 #: Operations of a multiprocessor in a cycle, by the type of its operands: of NVIDIA's and AMD's white papers.
 AMPERE = {"float64": 128, "float32": 128, "tfloat32": 1024, "float16": 2048, "bfloat16": 2048, "int8": 4096}

@@ -8,7 +8,8 @@ from tests.static.test_sass import BARRIER, EXECUTABLE, EXIT, elf
 
 from flopwatch.static.comparison import compare_facts
 from flopwatch.static.devices import find_device
-from flopwatch.static.facts import kernel_facts
+from flopwatch.static.facts import kernel_facts, kernel_occupancy
+from flopwatch.static.occupancy import Occupancy
 from flopwatch.static.ptxas import METADATA_KEY
 from flopwatch.static.recorder import Launch, Recorder
 
@@ -196,3 +197,18 @@ def test_without_a_disassembler_the_other_facts_are_there_and_the_reason(
     assert facts.instructions == {}
     assert facts.code_bytes is None
     assert facts.uncounted.startswith("Triton has no nvdisasm")
+
+
+def test_of_a_kernel_whose_registers_nobody_was_told_there_is_the_rest(recorded: Recorder) -> None:
+    (kernel,) = recorded.compiled.values()
+    delattr(kernel.metadata, METADATA_KEY)
+    (facts,) = kernel_facts(recorded)
+    assert (facts.registers, facts.spill_bytes, facts.occupancy, facts.occupancy_limit) == (None, None, None, "")
+    assert facts.instructions == {"BAR": 2, "all": 3}
+
+
+def test_a_kernels_occupancy_is_of_what_the_compiler_told_of_it(recorded: Recorder) -> None:
+    (kernel,) = recorded.compiled.values()
+    assert kernel_occupancy(kernel, recorded.device) == Occupancy(blocks_per_sm=16, share=1.0, limit="warps")
+    kernel.metadata.tmem_size = 256
+    assert kernel_occupancy(kernel, recorded.device) == Occupancy(blocks_per_sm=2, share=0.125, limit="tensor memory")

@@ -1,15 +1,10 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from flopwatch.errors import UnsupportedTritonError, UsageError
 from flopwatch.static.devices import find_device
 from flopwatch.static.ir import levels_of, list_machine_code
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_levels_come_in_the_order_of_compiling_and_all_where_none_is_asked_for() -> None:
@@ -26,9 +21,3 @@ def test_a_level_that_the_device_does_not_have_is_refused_by_name() -> None:
 def test_what_is_no_binary_is_not_listed() -> None:
     with pytest.raises(UnsupportedTritonError, match="nvdisasm does not list the machine code"):
         list_machine_code(b"no ELF")
-
-
-def test_a_missing_disassembler_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TRITON_NVDISASM_PATH", str(tmp_path / "none"))
-    with pytest.raises(UnsupportedTritonError, match="Triton has no nvdisasm"):
-        list_machine_code(b"")

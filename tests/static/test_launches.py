@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flopwatch.model import Case, KernelFacts
+from flopwatch.model import Case, Failure, KernelFacts
 from flopwatch.static.comparison import Severity
-from flopwatch.static.launches import Launched, compare_cases, compare_launches
+from flopwatch.static.launches import Launched, compare_cases, compare_launches, name_apart
 from flopwatch.static.traffic import OutOfBounds, Traffic
 
 CASES = [Case(suite="Scale", values=(str(size), "flopwatch")) for size in (10, 20, 30)]
@@ -96,3 +96,60 @@ def test_a_finding_of_several_cases_is_told_once_and_names_the_first() -> None:
     assert f"{text}, in Scale[20,flopwatch] and 1 more" == change.head
     assert f"k on h200 [B=1]: leaves its tensors: {change.head}" == change.text
     assert (CASES[1], CASES[2]) == cases
+
+
+OTHER = replace(FACT, code_fingerprint="b", registers=200)
+
+
+def names(side: dict[Case, Launched]) -> list[list[tuple[str, str]]]:
+    return [[(fact.kernel, fact.code_fingerprint) for fact in launched.facts] for launched in side.values()]
+
+
+def cases(*facts: tuple[KernelFacts, ...]) -> dict[Case, Launched]:
+    return {case: Launched(facts=of_case) for case, of_case in zip(CASES, facts, strict=False)}
+
+
+def test_kernels_of_one_name_in_different_cases_are_one_unless_their_facts_say_otherwise() -> None:
+    elsewhere = replace(OTHER, variant="*fp32:16,i32")
+    (side,) = name_apart(cases((FACT,), (elsewhere,), (replace(FACT, chosen=False),)))
+    assert names(side) == [[("k", "a")], [("k", "b")], [("k", "a")]]
+    (side,) = name_apart(cases((FACT,), (OTHER,), (FACT,)))
+    assert names(side) == [[("k", "a")], [("k (2)", "b")], [("k", "a")]]
+
+
+def test_what_a_case_numbered_itself_gets_its_number_through_all_cases() -> None:
+    (side,) = name_apart(
+        cases((FACT, replace(OTHER, kernel="k (2)")), (OTHER, replace(FACT, kernel="k (2)")), (OTHER,))
+    )
+    assert names(side) == [[("k", "a"), ("k (2)", "b")], [("k (2)", "b"), ("k", "a")], [("k (2)", "b")]]
+
+
+def test_sides_have_the_same_names_though_only_one_tells_them_apart() -> None:
+    moved = replace(FACT, config="B=2")
+    base, head = name_apart(cases((FACT,), (OTHER,)), cases((moved,), (OTHER,)))
+    assert names(base) == [[("k", "a")], [("k (2)", "b")]]
+    assert names(head) == [[("k", "a")], [("k (2)", "b")]]
+
+
+def test_launches_are_renamed_with_their_kernel() -> None:
+    (side,) = name_apart({CASES[0]: launched(LAUNCH), CASES[1]: launched(LAUNCH, fact=OTHER)})
+    assert [[one.kernel for one in of_case.traffic] for of_case in side.values()] == [["k"], ["k (2)"]]
+
+
+def test_code_that_ptxas_does_not_repeat_is_no_other_kernel() -> None:
+    first, second = (replace(FACT, device="b200", code_fingerprint=code) for code in "ab")
+    (side,) = name_apart(cases((first,), (second,), (replace(second, registers=200),)))
+    assert [[name for name, _ in of_case] for of_case in names(side)] == [["k"], ["k"], ["k (2)"]]
+
+
+def test_a_failure_is_of_the_same_kernel_where_it_is_of_the_same_kind() -> None:
+    failed = [
+        replace(FACT, failure=Failure(kind=kind, message=message))
+        for kind, message in (
+            ("OutOfResources", "at 0x1"),
+            ("OutOfResources", "at 0x2"),
+            ("CompilationError", "at 0x1"),
+        )
+    ]
+    (side,) = name_apart(cases(*((fact,) for fact in failed)))
+    assert [[name for name, _ in of_case] for of_case in names(side)] == [["k"], ["k"], ["k (2)"]]

@@ -412,3 +412,38 @@ for facts in kernel_facts(recorder):
         "by_kept_grid BLOCK=256,num_stages=3,num_warps=4 *fp32:16,*fp32:16,i32 True None",
         "by_kept_grid BLOCK=256,num_stages=3,num_warps=4 *fp32:16,*fp32:16,i32:16 True None",
     ]
+
+
+def test_what_a_model_of_the_kernels_own_leaves_out_is_compiled_last_or_not_at_all(child: Callable[..., str]) -> None:
+    printed = child(
+        """
+import torch, triton, triton.language as tl
+from flopwatch.static import pretend_gpu
+from flopwatch.static.recorder import Autotune
+
+def able(configs, named_args, **kwargs):
+    return [config for config in configs if config.kwargs["BLOCK"] <= 8 * named_args["n"]]
+
+@triton.autotune(
+    [triton.Config({"BLOCK": size}) for size in (16, 32, 64, 128, 256)],
+    key=["n"],
+    prune_configs_by={"early_config_prune": able, "perf_model": lambda n, BLOCK, **_: abs(BLOCK - 2 * n), "top_k": 2},
+)
+@triton.jit
+def fill(x, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + i, 1.0, mask=i < n)
+
+before = vars(fill).copy()
+for autotune in Autotune:
+    with pretend_gpu("h200", autotune=autotune) as recorder:
+        fill[(1,)](torch.empty(16, device="cuda"), 16)
+    print(autotune.value, *(("tries" if seen.tuning else "takes") + seen.config[5:9] for seen in recorder.launches))
+assert vars(fill) == before
+"""
+    )
+    assert printed.splitlines() == [
+        "all tries=32, tries=16, tries=64, tries=128 takes=32,",
+        "predicted tries=32, tries=16, takes=32,",
+        "first tries=32, takes=32,",
+    ]

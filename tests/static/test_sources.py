@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pytest
 
 from flopwatch.static.catalogue import numbers
-from flopwatch.static.devices import DEVICES, Device
+from flopwatch.static.devices import DEVICES
 from flopwatch.static.sources import SOURCES, Check
+
+if TYPE_CHECKING:
+    from flopwatch.static.device import Device
 
 
 def test_every_device_has_sources_and_no_other() -> None:

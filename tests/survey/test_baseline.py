@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_type_hints
 
 import pytest
 
@@ -13,6 +13,7 @@ from flopwatch.survey.baseline import (
     FACTS,
     FORMAT,
     Baseline,
+    _Row,
     baseline_of,
     drifts,
     other_compiler,
@@ -110,6 +111,47 @@ def test_what_was_not_compiled_is_not_gone(fact: KernelFacts) -> None:
     assert texts(held(fact, elsewhere, devices=("h200", "a100")), held(fact)) == []
 
 
+def test_of_some_cases_a_kernel_may_have_the_number_of_another_that_is_called_alike(fact: KernelFacts) -> None:
+    second = replace(fact, kernel="matmul_kernel (2)", registers=200)
+    alone = replace(second, kernel="matmul_kernel")
+    assert texts(held(fact, second), held(alone), partial=True) == []
+    assert len(texts(held(fact, second), held(alone))) == 2  # gone, and another number of registers
+    assert len(texts(held(fact, second), held(replace(alone, registers=201)), partial=True)) == 1
+
+
+def test_of_some_cases_the_same_facts_elsewhere_are_no_answer(fact: KernelFacts) -> None:
+    old = replace(fact, registers=201)
+    for elsewhere in (replace(fact, kernel="another_kernel"), replace(fact, config="BLOCK_M=999")):
+        assert len(texts(held(old, elsewhere), held(fact), partial=True)) == 1
+
+
+def test_a_fact_that_is_gone_leaves_its_configuration(fact: KernelFacts) -> None:
+    (drift,) = drifts(held(fact), held(replace(fact, registers=None)), partial=False)
+    assert (drift.found, drift.is_gone) == ("none", False)
+
+
+def test_counts_that_one_side_does_not_have_at_all_are_none_of_each(fact: KernelFacts) -> None:
+    bare, counted = replace(fact, instructions={}), replace(fact, instructions={"FFMA": 8})
+    assert "instructions" not in held(bare).rows[bare.key]
+    assert [drift.brief for drift in drifts(held(bare), held(counted), partial=False)] == ["instructions FFMA 0 -> 8"]
+    assert [drift.brief for drift in drifts(held(counted), held(bare), partial=False)] == ["instructions FFMA 8 -> 0"]
+    more = replace(fact, instructions={"FFMA": 8, "MUFU": 2})
+    assert [drift.brief for drift in drifts(held(counted), held(more), partial=False)] == ["instructions MUFU 0 -> 2"]
+
+
+def test_a_compiler_of_which_nothing_is_known_is_not_written(fact: KernelFacts, tmp_path: Path) -> None:
+    baseline = baseline_of([fact], versions={"triton": "3.7.1"}, autotune="all", devices=["h200"])
+    path = tmp_path / "facts.json"
+    path.write_text(write_text(baseline), encoding="utf-8")
+    assert read_baseline(path).versions == {"triton": "3.7.1"}
+
+
+def test_a_folder_is_no_baseline(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read") as caught:
+        read_baseline(tmp_path)
+    assert caught.value.why == "Is a directory"
+
+
 def test_another_ptxas_is_another_compiler_and_another_python_is_none(fact: KernelFacts) -> None:
     found = held(fact)
     assert other_compiler(replace(found, versions={**found.versions, "ptxas": "12.9.86"}), found) == (
@@ -140,6 +182,51 @@ def test_a_file_that_is_no_baseline_is_refused_with_what_to_do(text: str, tmp_pa
     with pytest.raises(UsageError, match=r"facts\.json is ") as caught:
         read_baseline(path)
     assert "--write" in caught.value.todo
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("flopwatch_static", "1"),
+        ("triton", 3.7),
+        ("ptxas", None),
+        ("autotune", "bogus"),
+        ("autotune", None),
+        ("devices", "h200"),
+        ("devices", [7]),
+        ("facts", {}),
+        *((f"facts[0].{name}", None) for name in ("kernel", "device", "variant", "config", "failure", *FACTS, *COUNTS)),
+        *((f"facts[0].{name}", "many") for name in FACTS),
+        *((f"facts[0].{name}", 5) for name in COUNTS),
+        ("facts[0].instructions[...]", {"all": "many"}),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_its_key_path(
+    path: str, value: object, fact: KernelFacts, tmp_path: Path
+) -> None:
+    file = tmp_path / "facts.json"
+    data = json.loads(write_text(held(fact)))
+    key = path.removeprefix("facts[0].").removesuffix("[...]")
+    (data if key == path else data["facts"][0])[key] = value
+    file.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        read_baseline(file)
+    assert caught.value.what == f"{file} is no baseline"
+    assert f"`$.{path}" in caught.value.why
+    assert "--write" in caught.value.todo
+
+
+def test_a_configuration_that_stands_there_twice_is_refused(fact: KernelFacts, tmp_path: Path) -> None:
+    file = tmp_path / "facts.json"
+    data = json.loads(write_text(held(fact)))
+    data["facts"].append(data["facts"][0] | {"registers": 170})
+    file.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"a configuration twice - at `\$\.facts\[1\]`"):
+        read_baseline(file)
+
+
+def test_a_row_may_have_each_fact_that_is_held() -> None:
+    assert set(get_type_hints(_Row)) == {"kernel", "device", "variant", "config", "failure", *FACTS, *COUNTS}
 
 
 def test_a_baseline_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
 from flopwatch.gate.sides import Arm
-from flopwatch.measure.client import CaseFailed, Code, Worker
+from flopwatch.measure.client import CaseFailed, Code, Mode
 from flopwatch.measure.protocol import CaseFacts, Gathered, Hello
 from flopwatch.model import Case, Failure, KernelFacts
 from flopwatch.static.devices import find_device
@@ -76,14 +76,10 @@ class Workshop:
         self.told: list[tuple[int, int]] = []
 
     def lanes(self, lots: Sequence[Lot]) -> Lanes:
-        return Lanes(
-            lots,
-            autotune=Autotune.ALL,
-            tell=lambda done, planned: self.told.append((done, planned)),
-            worker=cast("Callable[[Code], Worker]", self.worker),
-        )
+        return Lanes(lots, autotune=Autotune.ALL, tell=lambda done, planned: self.told.append((done, planned)))
 
-    def worker(self, code: Code) -> FakeWorker:
+    def worker(self, mode: Mode, code: Code) -> FakeWorker:
+        assert mode is Mode.STATIC
         self.made.append(FakeWorker(code, self.failures, self.seconds))
         return self.made[-1]
 
@@ -96,13 +92,25 @@ def lot(device: str, arm: Arm = Arm.HEAD, *, waiting: int | None = None, workers
     return made
 
 
+@pytest.fixture
+def hire(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Workshop]:
+    """Have lanes take the workers of a workshop."""
+
+    def hired(failures: dict[Case, Failure] | None = None, *, seconds: float = 0.002) -> Workshop:
+        workshop = Workshop(failures, seconds=seconds)
+        monkeypatch.setattr("flopwatch.survey.lanes.Worker", workshop.worker)
+        return workshop
+
+    return hired
+
+
 @pytest.fixture(autouse=True)
 def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
 
 
-def test_every_case_of_every_lot_is_compiled_once() -> None:
-    workshop = Workshop()
+def test_every_case_of_every_lot_is_compiled_once(hire: Callable[..., Workshop]) -> None:
+    workshop = hire()
     lots = [lot(name) for name in ("a100", "h100", "h200", "b200")]
     workshop.lanes(lots).compile(CASES, lambda _: [])
     assert [sorted(found.outcomes, key=CASES.index) for found in lots] == [CASES] * 4
@@ -114,24 +122,24 @@ def test_every_case_of_every_lot_is_compiled_once() -> None:
     assert all(worker.closed for worker in workshop.made)
 
 
-def test_workers_of_one_lot_do_not_take_neighbours() -> None:
-    workshop = Workshop(seconds=0.02)
+def test_workers_of_one_lot_do_not_take_neighbours(hire: Callable[..., Workshop]) -> None:
+    workshop = hire(seconds=0.02)
     workshop.lanes([lot("h200")]).compile(CASES, lambda _: [])
     first, second = sorted((worker.seen for worker in workshop.made), key=lambda seen: CASES.index(seen[0]))
     assert first[:3] == CASES[:3]
     assert second[:3] == CASES[6:9]
 
 
-def test_what_is_known_is_not_compiled_again() -> None:
-    workshop = Workshop()
+def test_what_is_known_is_not_compiled_again(hire: Callable[..., Workshop]) -> None:
+    workshop = hire()
     known = lot("h200")
     known.outcomes = {case: Outcome(case=case) for case in CASES[1:]}
     workshop.lanes([known]).compile(CASES, lambda _: [])
     assert [worker.seen for worker in workshop.made] == [[CASES[0]]]
 
 
-def test_who_does_not_know_the_cases_asks_the_first_worker() -> None:
-    workshop = Workshop()
+def test_who_does_not_know_the_cases_asks_the_first_worker(hire: Callable[..., Workshop]) -> None:
+    workshop = hire()
     lots = [lot("h200"), lot("a100")]
     asked: list[Hello] = []
 
@@ -144,8 +152,8 @@ def test_who_does_not_know_the_cases_asks_the_first_worker() -> None:
     assert [sorted(found.outcomes, key=CASES.index) for found in lots] == [CASES[:3]] * 2
 
 
-def test_workers_that_nobody_needs_are_stopped() -> None:
-    workshop = Workshop(seconds=0.05)
+def test_workers_that_nobody_needs_are_stopped(hire: Callable[..., Workshop]) -> None:
+    workshop = hire(seconds=0.05)
     workshop.lanes([lot("h200")]).compile(None, lambda _: CASES[:1])
     assert [len(worker.seen) for worker in workshop.made] in ([1, 0], [0, 1])
     idle = next(worker for worker in workshop.made if not worker.seen)
@@ -153,18 +161,18 @@ def test_workers_that_nobody_needs_are_stopped() -> None:
     assert idle.closed
 
 
-def test_a_case_that_cannot_be_compiled_has_its_cause_and_the_others_their_facts() -> None:
+def test_a_case_that_cannot_be_compiled_has_its_cause_and_the_others_their_facts(hire: Callable[..., Workshop]) -> None:
     failures = {CASES[3]: Failure(kind="UsageError", message="x.item() needs a value\n  do: something\nelse")}
     found = lot("h200")
-    Workshop(failures).lanes([found]).compile(CASES, lambda _: [])
+    hire(failures).lanes([found]).compile(CASES, lambda _: [])
     failed = found.outcomes[CASES[3]]
     assert (failed.cause, failed.passing) == ("UsageError: x.item() needs a value else", False)
     assert sum(bool(outcome.facts) for outcome in found.outcomes.values()) == len(CASES) - 1
     assert found.loaded == {"/lib/h200.py"}
 
 
-def test_what_a_worker_kept_that_died_is_compiled_again_and_not_remembered() -> None:
-    workshop = Workshop({CASES[7]: DIED})
+def test_what_a_worker_kept_that_died_is_compiled_again_and_not_remembered(hire: Callable[..., Workshop]) -> None:
+    workshop = hire({CASES[7]: DIED})
     found = lot("h200")
     workshop.lanes([found]).compile(CASES, lambda _: [])
     died = found.outcomes[CASES[7]]
@@ -174,16 +182,30 @@ def test_what_a_worker_kept_that_died_is_compiled_again_and_not_remembered() -> 
     assert max(workshop.told) == (12, 12)
 
 
-def test_an_error_that_is_no_result_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    workshop = Workshop(seconds=0.01)
+def test_what_a_worker_took_with_it_that_dies_as_it_tells_may_be_otherwise_next_time(
+    monkeypatch: pytest.MonkeyPatch, hire: Callable[..., Workshop]
+) -> None:
+    monkeypatch.setattr(FakeWorker, "gather", lambda _: (_ for _ in ()).throw(CaseFailed(DIED)))
+    lost = lot("h200")
+    hire().lanes([lost]).compile(CASES[:2], lambda _: [])
+    assert {case: (outcome.cause, outcome.passing) for case, outcome in lost.outcomes.items()} == dict.fromkeys(
+        CASES[:2], ("WorkerDied: exit status -9 during keep", True)
+    )
+    assert lost.loaded is None
+
+
+def test_an_error_that_is_no_result_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch, hire: Callable[..., Workshop]
+) -> None:
+    workshop = hire(seconds=0.01)
     monkeypatch.setattr(FakeWorker, "gather", lambda _: (_ for _ in ()).throw(OSError("no pipes left")))
     with pytest.raises(OSError, match="no pipes left"):
         workshop.lanes([lot("h200"), lot("a100")]).compile(CASES, lambda _: [])
     assert all(worker.closed for worker in workshop.made)
 
 
-def test_a_worker_that_does_not_start_leaves_nobody_behind() -> None:
-    workshop = Workshop()
+def test_a_worker_that_does_not_start_leaves_nobody_behind(hire: Callable[..., Workshop]) -> None:
+    workshop = hire()
 
     def ask(_: Hello) -> list[Case]:
         raise OSError("no suites")
@@ -194,8 +216,8 @@ def test_a_worker_that_does_not_start_leaves_nobody_behind() -> None:
     assert all(worker.stopped.is_set() and worker.closed for worker in workshop.made)
 
 
-def test_an_interrupt_stops_every_worker() -> None:
-    workshop = Workshop(seconds=600)
+def test_an_interrupt_stops_every_worker(hire: Callable[..., Workshop]) -> None:
+    workshop = hire(seconds=600)
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     start = time.monotonic()
     timer.start()

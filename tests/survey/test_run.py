@@ -106,6 +106,27 @@ def test_a_kernel_that_no_longer_compiles_regresses_and_its_baseline_drifts(toy:
     assert (other.drifts, other.exit_code) == ((), 3)
 
 
+def test_what_changes_of_two_kernels_of_one_name_is_told_of_the_right_one_in_every_case(toy: ToyRepository) -> None:
+    other = toy.kernel.with_name("other.py")
+    other.write_text(toy.kernel.read_text(encoding="utf-8").replace("* factor", "+ factor"), encoding="utf-8")
+    toy.edit("    return out", "    from toykernels import other\n\n    return other.scale(out, factor)")
+    suite = toy.suite.read_text(encoding="utf-8")
+    alone = suite.replace("class Scale", "class Shift").replace("import scale", "import other")
+    assert alone.count("scale(x") == 1
+    toy.suite.with_name("shift.py").write_text(alone.replace("scale(x", "other.scale(x"), encoding="utf-8")
+    base = toy.commit("two kernels")
+    text = other.read_text(encoding="utf-8")
+    assert text.count("tl.load(x + offsets, mask=mask) + factor") == 1
+    twice = "tl.load(x + offsets, mask=mask) + tl.load(x + offsets + n // 2, mask=offsets < n // 2) + factor"
+    other.write_text(text.replace("tl.load(x + offsets, mask=mask) + factor", twice), encoding="utf-8")
+    found = survey(toy, base=base, select="float32")
+    assert [fact.kernel for fact in found.facts] == ["scale_kernel", "scale_kernel (2)"]
+    assert {change.kernel for change in found.fact_changes} == {"scale_kernel (2)"}
+    assert "requested bytes" in {change.fact for change in found.fact_changes}
+    launches = [(launch.case.suite, launch.kernel) for launch in found.launches]
+    assert launches == [("Scale", "scale_kernel"), ("Scale", "scale_kernel (2)"), ("Shift", "scale_kernel (2)")]
+
+
 def test_host_code_that_only_a_gpu_could_run_is_a_gap(toy: ToyRepository) -> None:
     toy.edit("    out = torch.empty_like(x)", "    x.max().item()\n    out = torch.empty_like(x)")
     found = survey(toy, select="float16")

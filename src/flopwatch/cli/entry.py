@@ -17,9 +17,12 @@ from flopwatch.cli.gate import add_gate
 from flopwatch.cli.history import add_history
 from flopwatch.cli.init import add_init
 from flopwatch.cli.ir import add_ir
+from flopwatch.cli.profile import add_profile
 from flopwatch.cli.record import add_record
 from flopwatch.cli.report import add_report
+from flopwatch.cli.sanitize import add_sanitize
 from flopwatch.cli.static import add_static
+from flopwatch.cli.tune import add_tune
 from flopwatch.cli.verb import EXIT_CODES, exit_codes_text
 from flopwatch.cli.waive import add_waive
 from flopwatch.errors import ExitCode, FlopwatchError
@@ -46,9 +49,12 @@ def build_parser() -> argparse.ArgumentParser:
     add_history(verbs)
     add_init(verbs)
     add_ir(verbs)
+    add_profile(verbs)
     add_record(verbs)
     add_report(verbs)
+    add_sanitize(verbs)
     add_static(verbs)
+    add_tune(verbs)
     add_waive(verbs)
     return parser
 

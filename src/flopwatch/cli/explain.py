@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flopwatch.cli.console import report_console
 from flopwatch.cli.device_option import add_device
+from flopwatch.cli.output_file import claim, print_and_write
 from flopwatch.cli.verb import add_verb
 from flopwatch.errors import ExitCode, UsageError
 
@@ -91,13 +92,15 @@ def _run(arguments: argparse.Namespace) -> int:
         measured=read_measured(arguments.result) if arguments.result else None,
     )
     if arguments.html is not None:
-        arguments.html.open("a").close()  # now, not after a minute of compiling
+        claim(arguments.html)
     with Progress(Console(stderr=True)) as progress:
         explanation = run_explain(options, root, observer=progress)
-    if arguments.html is not None:
-        arguments.html.write_text(explanation_page(explanation), encoding="utf-8")
-    if arguments.markdown:
-        print(explanation_markdown(explanation), end="")  # noqa: T201 - what was asked for
-    else:
-        print_explanation(explanation, report_console())
+
+    def print_it() -> None:
+        if arguments.markdown:
+            print(explanation_markdown(explanation), end="")  # noqa: T201 - what was asked for
+        else:
+            print_explanation(explanation, report_console())
+
+    print_and_write(print_it, arguments.html, lambda: explanation_page(explanation))
     return ExitCode.OK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,7 +55,7 @@ def add_gate(verbs: Verbs) -> None:
         "--pin",
         type=Path,
         metavar="FILE",
-        help="run autotuned kernels, on both sides, as head ran in this result of --json",
+        help="run autotuned kernels, on both sides, as head ran in this result of --json, or as a table of tune says",
     )
     gate.add_argument(
         "--all", action="store_true", help="show every case and configuration, not only what needs a look"
@@ -64,19 +65,23 @@ def add_gate(verbs: Verbs) -> None:
 
 
 def read_pins(path: Path) -> dict[str, tuple[Choice, ...]]:
-    """Return the configurations in which head ran each case, by its name.
+    """Return the configurations in which head ran each case, or that a search chose for it, by its name.
 
     Raises:
-        UsageError: the file is not the result of a gate, or has no such configurations.
+        UsageError: the file is neither the result of a gate nor a table of choices, or has no such configurations.
     """
     import msgspec  # noqa: PLC0415 - so that --help answers at once
 
     from flopwatch.gate import GateResult  # noqa: PLC0415 - as above
     from flopwatch.model import from_json  # noqa: PLC0415 - as above
+    from flopwatch.tune.table import Table, pins_of  # noqa: PLC0415 - as above
 
-    todo = "name a file that flopwatch gate --json wrote on a machine with a GPU"
+    todo = "name a file that flopwatch gate --json, or flopwatch tune --out, wrote on a machine with a GPU"
     try:
-        result = from_json(path.read_bytes(), GateResult)
+        text = path.read_bytes()  # once: it may be a pipe
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            return pins_of(from_json(text, Table), path)
+        result = from_json(text, GateResult)
     except OSError as error:
         raise UsageError(f"{path} cannot be read", why=str(error.strerror or error), todo=todo) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -23,9 +23,12 @@ _MORE = {
     "history": "[History](history.md#history)",
     "init": "[flopwatch init](init.md)",
     "ir": "[The compiler's levels](explain.md#the-compiler-s-levels)",
+    "profile": "[Profiling](profile.md)",
     "record": "[Recording](record.md)",
     "report": "[Reporting](report.md)",
+    "sanitize": "[Sanitizing](guide/sanitizing.md)",
     "static": "[Static facts](static.md)",
+    "tune": "[Tuning](tune.md)",
     "waive": "[Waivers](gate.md#waivers)",
 }
 #: What stands as code in running text: options, what is quoted for a shell, and files.

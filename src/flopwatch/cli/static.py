@@ -52,8 +52,9 @@ def add_static(verbs: Verbs) -> None:
     )
     static.add_argument(
         "--autotune",
-        choices=("all", "first"),
-        help="which configurations of autotuned kernels: all of them (the default), or the first that fits",
+        choices=("all", "predicted", "first"),
+        help="which configurations of autotuned kernels: all of them (the default), those that a call would time, or "
+        "the first of these that fits",
     )
     static.add_argument("--baseline", type=Path, metavar="FILE", help="compare with the facts that this file holds")
     static.add_argument("--write", action="store_true", help="put the facts into the file of --baseline")

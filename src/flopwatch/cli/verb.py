@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: Of flopwatch as a whole; a verb's help has what they mean for that verb.
 EXIT_CODES = {
     ExitCode.OK: "done; of gate and report: nothing regressed",
-    ExitCode.REGRESSED: "something regressed; of gate and report alone",
+    ExitCode.REGRESSED: "something regressed or is wrong; of gate, report, sanitize and compare --study alone",
     ExitCode.USAGE: "usage, configuration or repository error",
     ExitCode.UNDECIDED: "undecided, nothing to decide about, interrupted, or flopwatch itself failed",
     ExitCode.UNFIT: "the machine is unfit",

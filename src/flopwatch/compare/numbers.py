@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flopwatch.compare.result import ComparedCase, Contender, Kind
-from flopwatch.gate.numbers import SEEDS, UNSTABLE, changed_choices, configs_of, with_choices_of
+from flopwatch.gate.choices import Settled, changed_choices, settle
+from flopwatch.gate.numbers import SEEDS
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure.client import CaseFailed, Mode, Worker
-from flopwatch.verdict import Side, eps_of, worst_of
+from flopwatch.model import eps_of, worst_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -20,20 +21,22 @@ if TYPE_CHECKING:
 def check_contenders(sides: Sides, cases: Sequence[ComparedCase], kind: Kind) -> tuple[ComparedCase, ...]:
     """Tune every case, run it on several seeds, and hold it against its reference; one side at a time.
 
-    Of one kernel on both sides, head keeps base's choice where either side's tuner chooses otherwise the second time.
+    Of one kernel on both sides, what the tuners chose differently takes turns, and each side runs what is faster there.
     """
     bases = _asked(sides, Arm.BASE, _tuned, [case.base for case in cases])
     heads = _asked(sides, Arm.HEAD, _tuned, [case.head for case in cases])
-    unstable: set[Case] = set()
+    settled: dict[Case, Settled] = {}
     if kind is not Kind.PROVIDERS:  # these are different kernels, whose configurations have nothing to agree on
-        unstable = _unstable(sides, bases, heads)
-        heads = [
-            _with_choices_of(base, head) if head.case in unstable else head
-            for base, head in zip(bases, heads, strict=True)
-        ]
+        settled = settle(
+            sides, *({each.case: each.choices for each in side if not each.failure} for side in (bases, heads))
+        )
+        bases = [replace(each, choices=settled[each.case].base) if each.case in settled else each for each in bases]
+        heads = [replace(each, choices=settled[each.case].head) if each.case in settled else each for each in heads]
     bases, heads = _asked(sides, Arm.BASE, _run, bases), _asked(sides, Arm.HEAD, _run, heads)
     return tuple(
-        _judged(replace(case, base=base, head=head, notes=(UNSTABLE,) if head.case in unstable else ()), kind)
+        _judged(
+            replace(case, base=base, head=head, notes=settled[head.case].notes if head.case in settled else ()), kind
+        )
         for case, base, head in zip(cases, bases, heads, strict=True)
     )
 
@@ -58,28 +61,6 @@ def _run(worker: Worker, contender: Contender) -> Contender:
     except CaseFailed as error:
         return replace(contender, failure=error.failure)
     return replace(contender, numbers=worst_of(found))
-
-
-def _unstable(sides: Sides, bases: Sequence[Contender], heads: Sequence[Contender]) -> set[Case]:
-    """Tune once more where the sides chose differently; return the cases of which either now chooses otherwise."""
-    differing = [
-        pair
-        for pair in zip(bases, heads, strict=True)
-        if not (pair[0].failure or pair[1].failure) and configs_of(pair[0].choices) != configs_of(pair[1].choices)
-    ]
-    found = set()
-    for arm, before in zip(Arm, zip(*differing, strict=True), strict=False):  # none, where nothing differs
-        again = _asked(sides, arm, _tuned, before)
-        found |= {
-            old.case
-            for old, new in zip(before, again, strict=True)
-            if configs_of(old.choices) != configs_of(new.choices)
-        }
-    return found
-
-
-def _with_choices_of(base: Contender, head: Contender) -> Contender:
-    return replace(head, choices=with_choices_of(Side(choices=base.choices), Side(choices=head.choices)).choices)
 
 
 def _judged(case: ComparedCase, kind: Kind) -> ComparedCase:

@@ -26,7 +26,9 @@ from flopwatch.measure import fitness
 from flopwatch.measure.client import Mode
 from flopwatch.measure.machine import read_machine
 from flopwatch.measure.nvml import Watch, require_gpu
+from flopwatch.model import WORKING_TREE
 from flopwatch.static.devices import find_device
+from flopwatch.units import short_commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
 #: Fewer pairs than this give no interval: of 2^8 outcomes of the coins one is 0.4 %, less than the 0.5 % of a bound.
 PAIRS = 8
-WORKING_TREE = "working tree"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,7 +179,7 @@ def _open(options: CompareOptions, kind: Kind, config: Config, root: Path, stack
             sides=Sides(config, device=device, base_tree=trees[0], head_tree=trees[1]),
             base=base,
             head=head or WORKING_TREE,
-            arguments=(base[:12], *([head[:12]] if head else [])),
+            arguments=(short_commit(base), *([short_commit(head)] if head else [])),
         )
     if kind is Kind.PROVIDERS:
         head_provider, base_provider = options.providers

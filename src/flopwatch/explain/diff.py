@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CONTEXT = 3
-_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 _DIFFER = 1
 
 
@@ -72,6 +72,7 @@ def unified(found: Sequence[Hunk], *, base: str, head: str) -> str:
 
 
 def _diff(base: Sequence[str], head: Sequence[str]) -> str:
+    """Return the unified diff of two texts that differ."""
     with tempfile.TemporaryDirectory(prefix="flopwatch-") as folder:
         for name, lines in (("base", base), ("head", head)):
             Path(folder, name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -85,30 +86,22 @@ def _diff(base: Sequence[str], head: Sequence[str]) -> str:
             )
         except FileNotFoundError:
             raise GitError("git is not installed", todo="install git; flopwatch compares texts by it") from None
-    if done.returncode not in (0, _DIFFER):
+    if done.returncode != _DIFFER:
         raise GitError("git diff failed", why=done.stderr.decode(errors="replace").strip())
     return done.stdout.decode(errors="replace")
 
 
 def _parsed(text: str, base: Sequence[Line], head: Sequence[Line]) -> list[Hunk]:
     """Read a unified diff; its lines are taken from the listings, by their numbers."""
-    found: list[Hunk] = []
+    found: list[tuple[int, int, list[DiffLine]]] = []
     old = new = 0
-    entries: list[DiffLine] = []
-    starts = (0, 0)
-    for row in text.splitlines():
+    for row in text.split("\n")[:-1]:  # a listing's own form feeds and such end no line
         if start := _HUNK.match(row):
-            if entries:
-                found.append(Hunk(base_start=starts[0], head_start=starts[1], lines=tuple(entries)))
-            starts = (int(start[1]), int(start[3]))
-            old, new = max(starts[0] - 1, 0), max(starts[1] - 1, 0)
-            # Of a side without lines git names the line before.
-            old, new = (at + (size == "0" and at > 0) for at, size in ((old, start[2]), (new, start[4])))
-            entries = []
-        elif starts != (0, 0) and row[:1] in ("-", "+", " "):
-            entries.append(DiffLine(sign=row[0], line=base[old] if row[0] == "-" else head[new]))
+            found.append((int(start[1]), int(start[2]), []))
+            old, new = int(start[1]) - 1, int(start[2]) - 1
+            # Of a side without lines git names line 0; no line of it is asked for.
+        elif found:
+            found[-1][2].append(DiffLine(sign=row[0], line=base[old] if row[0] == "-" else head[new]))
             old += row[0] != "+"
             new += row[0] != "-"
-    if entries:
-        found.append(Hunk(base_start=starts[0], head_start=starts[1], lines=tuple(entries)))
-    return found
+    return [Hunk(base_start=old, head_start=new, lines=tuple(lines)) for old, new, lines in found]

@@ -16,16 +16,16 @@ from flopwatch.explain.pairing import FactPair, pair_up
 from flopwatch.gate.sides import Arm
 from flopwatch.gate.static import select_cases
 from flopwatch.measure.client import CaseFailed, Worker, side_by_side
-from flopwatch.model import KernelFacts
+from flopwatch.model import Case, KernelFacts
 from flopwatch.static.devices import find_device
 from flopwatch.static.ir import levels_of
+from flopwatch.static.launches import Launched, name_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from flopwatch.gate.pairs import Observer
-    from flopwatch.model import Case
 
 #: Of a file's name, but for its digest and its level.
 MAX_NAME = 120
@@ -129,34 +129,68 @@ class _Side:
 
 def _both(sides: Opened, cases: Sequence[Case], levels: Sequence[str], *, everything: bool) -> dict[Arm, _Side]:
     arms = {worker: arm for arm, worker in sides.workers.items()}
+    compiled = dict(
+        zip(
+            arms,
+            side_by_side(lambda worker: _compile(worker, arms[worker], cases, everything=everything), list(arms)),
+            strict=True,
+        )
+    )
+    named = dict(zip(arms, name_apart(*(side.launched for side in compiled.values())), strict=True))
     found = side_by_side(
-        lambda worker: _collect(worker, arms[worker], cases, levels, everything=everything), list(arms)
+        lambda worker: _collect(worker, arms[worker], compiled[worker], named[worker], levels), list(arms)
     )
     return dict(zip(arms.values(), found, strict=True))
 
 
-def _collect(worker: Worker, arm: Arm, cases: Sequence[Case], levels: Sequence[str], *, everything: bool) -> _Side:
-    """Ask for each kernel once, of the first case that launches it."""
-    side = _Side(facts={}, texts={}, failures=[])
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Compiled:
+    """What the cases of a side launch, and which cannot be compiled, a line each."""
+
+    launched: dict[Case, Launched]
+    failures: list[str]
+
+
+def _compile(worker: Worker, arm: Arm, cases: Sequence[Case], *, everything: bool) -> _Compiled:
+    found = _Compiled(launched={}, failures=[])
     for case in cases:
         try:
-            facts = {
-                (fact.kernel, fact.variant, fact.config): fact
-                for fact in worker.compile(case).facts
-                if everything or fact.chosen
-            }
-            for key, fact in facts.items():
-                if fact.failure is not None and key not in side.facts:
-                    side.failures.append(f"{arm.value}: {fact.kernel} [{fact.config}]: {fact.failure.kind}")
-            fresh = [key for key, fact in facts.items() if fact.failure is None and key not in side.facts]
-            if fresh:
-                for text in worker.ir(case, fresh, levels):
-                    side.texts[text.kernel, text.variant, text.config, text.level] = text.text
-            side.facts |= facts
+            facts = worker.compile(case).facts
+        except CaseFailed as error:
+            found.failures.append(f"{arm.value}: {case.id}: {error}")
+        else:
+            found.launched[case] = Launched(facts=tuple(fact for fact in facts if everything or fact.chosen))
+    return found
+
+
+def _collect(
+    worker: Worker, arm: Arm, compiled: _Compiled, named: Mapping[Case, Launched], levels: Sequence[str]
+) -> _Side:
+    """Ask for each kernel once, of the first case that launches it, by the name that it has there."""
+    side = _Side(facts={}, texts={}, failures=[*compiled.failures])
+    failed = set()
+    for case, launched in compiled.launched.items():
+        names = dict(zip(map(_key, launched.facts), named[case].facts, strict=True))
+        for fact in names.values():
+            if fact.failure is not None and _key(fact) not in failed:
+                failed.add(_key(fact))
+                side.failures.append(f"{arm.value}: {fact.kernel} [{fact.config}]: {fact.failure.kind}")
+        fresh = {key: fact for key, fact in names.items() if fact.failure is None and _key(fact) not in side.facts}
+        if not fresh:
+            continue
+        try:
+            for text in worker.ir(case, list(fresh), levels):
+                fact = fresh[text.kernel, text.variant, text.config]
+                side.texts[*_key(fact), text.level] = text.text
         except CaseFailed as error:
             side.failures.append(f"{arm.value}: {case.id}: {error}")
-    side.facts = {key: fact for key, fact in side.facts.items() if fact.failure is None}
+        else:
+            side.facts |= {_key(fact): fact for fact in fresh.values()}
     return side
+
+
+def _key(fact: KernelFacts) -> tuple[str, str, str]:
+    return (fact.kernel, fact.variant, fact.config)
 
 
 def _sorted(pairs: Iterable[FactPair]) -> list[FactPair]:
@@ -167,7 +201,7 @@ def _kernel(pair: FactPair, level: str, found: dict[Arm, _Side], sides: Opened) 
     texts: dict[Arm, str] = {}
     for arm, fact in ((Arm.BASE, pair.base), (Arm.HEAD, pair.head)):
         if fact is not None and arm in found:
-            texts[arm] = found[arm].texts.get((fact.kernel, fact.variant, fact.config, level), "")
+            texts[arm] = found[arm].texts.get((*_key(fact), level), "")
     if not any(texts.values()):
         return None
     name = file_name(pair.either)

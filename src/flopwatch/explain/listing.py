@@ -22,7 +22,7 @@ _MLIR_FILE = re.compile(r'"([^"]*)":(\d+):\d+')
 _MLIR_USE = re.compile(r"#loc\d*\b")
 _MLIR_END = re.compile(r" loc\(([^()]*)\)$")
 
-_LLVM_DEFINITION = re.compile(r"!(\d+) = (?:distinct )?!(\w+)\((.*)\)$")
+_LLVM_DEFINITION = re.compile(r"!(\d+) = (?:distinct )?!\w+\((.*)\)$")
 _LLVM_FIELD = re.compile(r'(\w+): (?:!(\d+)|"([^"]*)"|(\d+))')
 _LLVM_DEBUG = re.compile(r",? !dbg !(\d+)")
 
@@ -128,10 +128,10 @@ def _without_locations(line: str) -> str:
 
 
 def _llvm(lines: list[str]) -> Iterator[Line]:
-    nodes = {found[1]: (found[2], found[3]) for line in lines if (found := _LLVM_DEFINITION.match(line))}
+    nodes = {found[1]: found[2] for line in lines if (found := _LLVM_DEFINITION.match(line))}
     fields = {
         key: {name: (node, text, number) for name, node, text, number in _LLVM_FIELD.findall(body)}
-        for key, (_, body) in nodes.items()
+        for key, body in nodes.items()
     }
     for line in lines:
         if line.startswith(("!", "; ModuleID", "source_filename")) or line.lstrip().startswith("#dbg_"):

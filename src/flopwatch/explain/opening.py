@@ -13,12 +13,12 @@ from flopwatch.config import load_config
 from flopwatch.gate.pairs import Observer
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure.client import Mode, Worker, side_by_side
-from flopwatch.static.devices import Device, find_device
+from flopwatch.model import WORKING_TREE
+from flopwatch.static.device import Device
+from flopwatch.static.devices import find_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-WORKING_TREE = "working tree"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from flopwatch.explain.ranking import is_suspect, rank, ranked
 from flopwatch.model import KernelFacts
 from flopwatch.static.comparison import FactChange, compare_facts
 from flopwatch.static.matching import match_configs, match_kernels, match_variants
+from flopwatch.static.names import function_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,18 +73,20 @@ def running(
     Args:
         launched: what the case launches on a pretended GPU, where the tuner takes the first that fits.
         trials: what its tuner tried there besides.
-        choices: what a GPU chose; without any, the pretended choice stands.
+        choices: what a GPU chose; of a kernel of which none was compiled here, the pretended choice stands.
     """
     configs: dict[str, list[dict[str, str]]] = {}
     for choice in choices:
         items = (item.split(": ", 1) for item in choice.config.split(", ") if ": " in item)
         configs.setdefault(choice.kernel, []).append(dict(items))
-    untuned = [fact for fact in launched if fact.kernel not in configs]
+    # A GPU's tuner knows functions by name, so that a choice may be of each kernel of its name.
     tuned = [
         fact
         for fact in (*launched, *trials)
-        if any(_agrees(fact.config, config) for config in configs.get(fact.kernel, ()))
+        if any(_agrees(fact.config, config) for config in configs.get(function_name(fact.kernel), ()))
     ]
+    known = {fact.kernel for fact in tuned}
+    untuned = [fact for fact in launched if fact.kernel not in known]
     return [replace(fact, chosen=True) for fact in (*untuned, *tuned)]
 
 

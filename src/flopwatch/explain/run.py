@@ -16,9 +16,11 @@ from flopwatch.gate import GateResult
 from flopwatch.gate.sides import Arm
 from flopwatch.gate.static import select_cases
 from flopwatch.measure.client import CaseFailed, Worker, side_by_side
+from flopwatch.model import WORKING_TREE
 from flopwatch.static.identity import differing_parts, is_same
 from flopwatch.static.ir import levels_of
 from flopwatch.static.launches import Launched, compare_launches
+from flopwatch.units import short_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -69,7 +71,7 @@ def run_explain(options: ExplainOptions, root: Path, *, observer: Observer | Non
         device = device or options.measured.device
         if base is None:
             base = options.measured.base
-            head = None if options.measured.head == "working tree" else options.measured.head
+            head = None if options.measured.head == WORKING_TREE else options.measured.head
     with opened(root, base=base, head=head, device=device, observer=observer) as sides:
         hello = sides.workers[Arm.HEAD].hello
         declared = one_case(hello, options.case)
@@ -117,12 +119,13 @@ def _explained(
     notes = [
         f"{arm.value} cannot compile the case: {found}" for arm, found in outcomes.items() if isinstance(found, str)
     ]
-    of_base, of_head = (_facts(outcomes[arm]) for arm in Arm)
+    base, head = (outcomes[arm] for arm in Arm)
     verdict = next((entry for entry in measured.verdicts if entry.case == case), None) if measured else None
     if measured is not None:
         notes += _about(measured, verdict, sides)
     stories: list[Story] = []
-    if of_base and of_head:
+    if not isinstance(base, str) and not isinstance(head, str):
+        of_base, of_head = list(base.facts), list(head.facts)
         if any(not fact.chosen for fact in (*of_base, *of_head)):
             if verdict is not None and (verdict.base.choices or verdict.head.choices):
                 of_base = _as_chosen(of_base, verdict.base.choices)
@@ -132,7 +135,7 @@ def _explained(
                     "an autotuned kernel runs in what a GPU chooses, not known here: what differs most is told;"
                     " --result FILE takes what a gate there chose"
                 )
-        launches = compare_launches(*(_launched(outcomes[arm]) for arm in (Arm.BASE, Arm.HEAD)))
+        launches = compare_launches(*(Launched(facts=side.facts, traffic=side.traffic) for side in (base, head)))
         stories = _with_code(sides, case, _stories(of_base, of_head, launches))
     return Explanation(
         case=case,
@@ -150,14 +153,6 @@ def _explained(
     )
 
 
-def _facts(outcome: Compiled | str) -> list[KernelFacts]:
-    return [] if isinstance(outcome, str) else list(outcome.facts)
-
-
-def _launched(outcome: Compiled | str) -> Launched:
-    return Launched() if isinstance(outcome, str) else Launched(facts=outcome.facts, traffic=outcome.traffic)
-
-
 def _as_chosen(facts: Sequence[KernelFacts], choices: Sequence[Choice]) -> list[KernelFacts]:
     return running([fact for fact in facts if fact.chosen], [fact for fact in facts if not fact.chosen], choices)
 
@@ -168,7 +163,8 @@ def _about(measured: GateResult, verdict: CaseVerdict | None, sides: Opened) -> 
     if verdict is None:
         notes.append("the result has no time of this case")
     if (measured.base, measured.head) != (sides.base, sides.head):
-        notes.append(f"the result is about other commits: {measured.base[:12]} and {measured.head[:12]}")
+        commits = [short_commit(commit) for commit in (measured.base, measured.head)]
+        notes.append(f"the result is about other commits: {' and '.join(commits)}")
     return notes
 
 
@@ -268,16 +264,15 @@ def _cause(stories: Sequence[Story], outcomes: dict[Arm, Compiled | str]) -> str
     if isinstance(base, str) or isinstance(head, str):
         failed = [arm.value for arm, found in outcomes.items() if isinstance(found, str)]
         return f"{' and '.join(failed)} cannot compile the case, so that nothing can be compared"
-    one_sided = [story.pair for story in stories if story.pair.base is None or story.pair.head is None]
-    fresh = [pair.kernel for pair in one_sided if pair.base is None]
-    gone = [pair.kernel for pair in one_sided if pair.head is None]
+    fresh = [story.pair.kernel for story in stories if story.pair.base is None]
+    gone = [story.pair.kernel for story in stories if story.pair.head is None]
     if fresh:
         instead = f" in place of {', '.join(gone)}" if gone else ", which base does not launch"
         return f"head launches {', '.join(fresh)}{instead}"
     told = next((story for story in stories if story.pair.suspects), None)
     if told is not None:
         return in_words(told.pair.kernel, told.pair.suspects)
-    differing = next((story for story in stories if not story.pair.same_code), None)
+    differing = next((story for story in stories if not (story.pair.same_code or story.pair.kernel in gone)), None)
     if differing is not None:
         return f"no change of {differing.pair.kernel} is known to cost time, but its code differs{_first(differing)}"
     if gone:

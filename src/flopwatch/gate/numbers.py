@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from flopwatch.gate.choices import changed_choices, settle
 from flopwatch.gate.result import CaseVerdict
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure.client import CaseFailed, Mode, Worker, side_by_side
-from flopwatch.model import Case, Choice, Failure, Mark
+from flopwatch.model import Case, Choice, Failure, Mark, worst_of
 from flopwatch.static.not_covered import NotCovered
-from flopwatch.verdict import Side, judge_memory, judge_numbers, worst_of
+from flopwatch.verdict import Side, judge_memory, judge_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from flopwatch.measure.protocol import DeclaredCase
 
@@ -25,7 +25,6 @@ SEEDS = (0, 1, 2)
 PERHAPS_BY_ACCIDENT = frozenset({"WorkerDied", "OutOfMemoryError"})
 #: Likewise, in the words of CUDA and its libraries, whose errors are of no class of their own.
 _NO_MEMORY = ("out of memory", "ALLOC_FAILED")
-UNSTABLE = "unstable tuning: the choice flips from process to process; both sides run base's"
 
 #: What is known of each case, on each side that is asked.
 Found: TypeAlias = "dict[Arm, dict[Case, Side]]"
@@ -63,7 +62,7 @@ def check_on_gpu(
     running = [entry for entry in declared if entry.case not in identical]
     cases = [entry.case for entry in running]
     tuned = {arm: _tune(sides, arm, cases, pins) for arm in Arm}
-    unstable = _settle(sides, tuned, pins)
+    notes = _settle(sides, tuned)
     ran = _ask_all(sides, _results, tuned)
     differing = [case for case in cases if not _equal(ran[Arm.BASE][case], ran[Arm.HEAD][case])]
     compared = _ask_all(sides, _numbers, {arm: {case: ran[arm][case] for case in differing} for arm in Arm})
@@ -74,7 +73,7 @@ def check_on_gpu(
                 case=entry.case,
                 base=base[entry.case],
                 head=head[entry.case],
-                notes=(UNSTABLE,) if entry.case in unstable else (),
+                notes=notes.get(entry.case, ()),
             ),
             _ceiling(sides, entry),
         )
@@ -146,59 +145,14 @@ def _perhaps_by_accident(failure: Failure | None) -> bool:
     return failure.kind in PERHAPS_BY_ACCIDENT or any(words in failure.message for words in _NO_MEMORY)
 
 
-def _settle(sides: Sides, tuned: dict[Arm, dict[Case, Side]], pins: dict[Case, tuple[Choice, ...]]) -> set[Case]:
-    """Tune once more where the sides chose differently; where a side then chooses otherwise, give head base's choice.
-
-    Returns:
-        The cases whose tuning is unstable: near ties, which are no change of the code.
-    """
-    base, head = tuned[Arm.BASE], tuned[Arm.HEAD]
-    differing = [case for case in base if configs_of(base[case].choices) != configs_of(head[case].choices)]
-    if not differing:
-        return set()
-    again = {arm: _tune(sides, arm, differing, pins) for arm in (Arm.HEAD, Arm.BASE)}
-    unstable = {
-        case
-        for case in differing
-        if any(configs_of(again[arm][case].choices) != configs_of(tuned[arm][case].choices) for arm in Arm)
-    }
-    head.update({case: with_choices_of(base[case], head[case]) for case in unstable})
-    return unstable
-
-
-def configs_of(choices: Iterable[Choice]) -> dict[tuple[str, str], str]:
-    """Return in which configuration each kernel runs, by its name and its tuner's key."""
-    return {(choice.kernel, choice.key): choice.config for choice in choices}
-
-
-def with_choices_of(base: Side, head: Side) -> Side:
-    """Return head with base's choices, as far as they are among its candidates.
-
-    >>> tuned = Side(choices=(Choice(kernel="k", config="wide", timings_us={"wide": 10.0, "tall": 10.1}),))
-    >>> with_choices_of(Side(choices=(Choice(kernel="k", config="tall"),)), tuned).choices[0].config
-    'tall'
-    """
-    choices = [(choice, config_before(choice, base.choices, head.choices)) for choice in head.choices]
-    return replace(
-        head,
-        choices=tuple(replace(choice, config=old) if old in choice.timings_us else choice for choice, old in choices),
-    )
-
-
-def config_before(choice: Choice, base: Sequence[Choice], head: Sequence[Choice]) -> str:
-    """Return in which configuration base ran what head runs by `choice`; "" where that is not known.
-
-    A launch is known by its kernel and key; where both sides have one key of a kernel, by the kernel alone, because
-    head's tuner may make its keys of other arguments.
-
-    >>> choice = Choice(kernel="k", key="8, float16", config="wide")
-    >>> config_before(choice, [Choice(kernel="k", key="8", config="tall")], [choice])
-    'tall'
-    """
-    known = {old.key: old.config for old in base if old.kernel == choice.kernel}
-    if len(known) == 1 == sum(new.kernel == choice.kernel for new in head):
-        return next(iter(known.values()))
-    return known.get(choice.key, known.get("", ""))
+def _settle(sides: Sides, tuned: Found) -> dict[Case, tuple[str, ...]]:
+    """Let both sides run what is faster there where their tuners chose differently; return what is to be noted."""
+    chosen = {arm: {case: side.choices for case, side in tuned[arm].items() if side.failure is None} for arm in tuned}
+    settled = settle(sides, chosen[Arm.BASE], chosen[Arm.HEAD])
+    for case, found in settled.items():
+        for arm, choices in ((Arm.BASE, found.base), (Arm.HEAD, found.head)):
+            tuned[arm][case] = replace(tuned[arm][case], choices=choices)
+    return {case: found.notes for case, found in settled.items()}
 
 
 def _tune(sides: Sides, arm: Arm, cases: Sequence[Case], pins: dict[Case, tuple[Choice, ...]]) -> dict[Case, Side]:
@@ -259,25 +213,3 @@ def _judged(verdict: CaseVerdict, ceiling: float) -> CaseVerdict:
     if mark is None and memory_mark is not None:
         mark, reason = memory_mark, memory_reason
     return replace(verdict, mark=mark, reason=reason, notes=notes)
-
-
-def changed_choices(base: Sequence[Choice], head: Sequence[Choice]) -> Iterable[str]:
-    """Say which kernels run in another configuration than before."""
-    launches = Counter(choice.kernel for choice in head)
-    for choice in head:
-        old = config_before(choice, base, head)
-        if old and old != choice.config:
-            which = f"{choice.kernel} ({choice.key})" if launches[choice.kernel] > 1 else choice.kernel
-            yield f"configuration changed: {which} from {_brief(old, choice.config)}"
-
-
-def _brief(old: str, new: str) -> str:
-    """Show only the settings that differ.
-
-    >>> _brief("BLOCK: 64, num_warps: 4, num_ctas: 1", "BLOCK: 128, num_warps: 4, num_ctas: 1")
-    'BLOCK: 64 to BLOCK: 128'
-    """
-    before, after = old.split(", "), new.split(", ")
-    gone = ", ".join(item for item in before if item not in after)
-    come = ", ".join(item for item in after if item not in before)
-    return f"{gone} to {come}"

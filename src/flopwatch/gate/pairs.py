@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from flopwatch.gate.result import CaseVerdict, PairLog
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure import fitness
-from flopwatch.measure.client import CaseFailed, Mode, Worker
+from flopwatch.measure.client import CaseFailed, Mode, Worker, side_by_side
 from flopwatch.measure.machine import Snapshot
 from flopwatch.measure.nvml import Watch
 from flopwatch.measure.pair import PairSample, sample_pair
@@ -148,6 +148,7 @@ class Experiment(abc.ABC):
             workers = [
                 stack.enter_context(self.sides.worker(Mode.GPU, arm, anew=self.anew)) for arm in self._started(arms)
             ]
+            side_by_side(lambda worker: worker.wake(), workers)
             for case in secrets.SystemRandom().sample(list(cases), len(cases)):
                 if self.given_up(case):
                     log.faults[case.id] = "failed too often before"

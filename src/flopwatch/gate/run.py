@@ -22,7 +22,7 @@ from flopwatch.gate.times import Times, design_for, measure_times
 from flopwatch.measure import fitness
 from flopwatch.measure.machine import Machine, read_machine
 from flopwatch.measure.nvml import Watch
-from flopwatch.model import Choice
+from flopwatch.model import WORKING_TREE, Choice
 from flopwatch.static.comparison import compare_facts
 from flopwatch.static.devices import find_device
 from flopwatch.static.launches import compare_cases
@@ -108,7 +108,7 @@ def run_gate(
         places |= {case: (*places.get(case, ()), place) for case in cases}
     return GateResult(
         base=base,
-        head=head or "working tree",
+        head=head or WORKING_TREE,
         gpu=found.hello.gpu,
         device=device,
         versions=found.hello.versions,

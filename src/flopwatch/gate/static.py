@@ -19,7 +19,7 @@ from flopwatch.model import Case, KernelFacts
 from flopwatch.static.comparison import merge_facts
 from flopwatch.static.devices import find_device
 from flopwatch.static.identity import CaseIdentity, is_same
-from flopwatch.static.launches import Launched
+from flopwatch.static.launches import Launched, name_apart
 from flopwatch.static.tree import tree_identity
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _compile(teams: Sequence[Team], cases: Sequence[Case]) -> dict[Arm, Compiled
             raise
 
     side_by_side(work, list(jobs))
-    return {arm: _put_together([(case, outcomes[case]) for case in cases]) for arm, outcomes in found.items()}
+    return _put_together({arm: [(case, outcomes[case]) for case in cases] for arm, outcomes in found.items()})
 
 
 class _Turns:
@@ -219,15 +219,26 @@ def _compile_one(worker: Worker, arm: Arm, case: Case) -> Compiled | Uncovered:
         return Uncovered(side=arm.value, case=case, cause=first_and_last_line(str(error)))
 
 
-def _put_together(outcomes: Sequence[tuple[Case, Compiled | Uncovered]]) -> CompiledSide:
-    """Gather what became of each case; kernels that several cases share are listed once."""
-    compiled = {case: outcome for case, outcome in outcomes if isinstance(outcome, Compiled)}
-    return CompiledSide(
-        facts=tuple(merge_facts(fact for entry in compiled.values() for fact in entry.facts)),
-        launched={case: Launched(facts=entry.facts, traffic=entry.traffic) for case, entry in compiled.items()},
-        identities={case: entry.identity for case, entry in compiled.items() if entry.identity is not None},
-        uncovered=tuple(outcome for _, outcome in outcomes if isinstance(outcome, Uncovered)),
+def _put_together(found: dict[Arm, list[tuple[Case, Compiled | Uncovered]]]) -> dict[Arm, CompiledSide]:
+    """Gather what became of each case of each side; kernels that several cases share are listed once."""
+    compiled = [
+        {case: outcome for case, outcome in outcomes if isinstance(outcome, Compiled)} for outcomes in found.values()
+    ]
+    named = name_apart(
+        *(
+            {case: Launched(facts=entry.facts, traffic=entry.traffic) for case, entry in of_side.items()}
+            for of_side in compiled
+        )
     )
+    return {
+        arm: CompiledSide(
+            facts=tuple(merge_facts(fact for entry in launched.values() for fact in entry.facts)),
+            launched=launched,
+            identities={case: entry.identity for case, entry in of_side.items() if entry.identity is not None},
+            uncovered=tuple(outcome for _, outcome in found[arm] if isinstance(outcome, Uncovered)),
+        )
+        for arm, of_side, launched in zip(found, compiled, named, strict=True)
+    }
 
 
 def first_and_last_line(text: str) -> str:

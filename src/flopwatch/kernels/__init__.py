@@ -2,6 +2,7 @@
 
 from flopwatch.kernels.attention import flash_attention
 from flopwatch.kernels.matmul import triton_matmul, triton_matmul_fp32
+from flopwatch.kernels.matmul_fp8 import triton_matmul_fp8
 from flopwatch.kernels.selection import (
     AdaptiveKernelSelector,
     check_hopper_features,
@@ -23,6 +24,7 @@ __all__ = [
     "get_optimal_matmul",
     "supports_fp8",
     "triton_matmul",
+    "triton_matmul_fp8",
     "triton_matmul_fp32",
     "vector_add",
 ]

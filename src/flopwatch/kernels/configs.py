@@ -4,8 +4,8 @@ Origin of the numbers. Hopper: matmul blocks that won on one H200 on 2026-11-20 
 candidates timed in turn with a flushed L2 cache): 128x256x64 for square products of 2048 and more, 128x128x64 where
 larger tiles leave a ragged last wave (3072 cubed, 8192x8192x1024). The other blocks, and those of attention, were not
 timed yet; warps and stages are such that nothing spills on sm_90 (triton 3.6.0, 3.7.1 and 3.9.0). Run the Matmul and
-Attention suites with ``TRITON_PRINT_AUTOTUNING=1`` to derive them again. All other architectures are untuned: the
-Triton tutorials' defaults, cut to what fits their shared memory.
+Attention suites with ``TRITON_PRINT_AUTOTUNING=1 FLOPWATCH_AUTOTUNE=all`` to derive them again. All other architectures
+are untuned: the Triton tutorials' defaults, cut to what fits their shared memory.
 """
 
 from __future__ import annotations
@@ -144,7 +144,11 @@ MATMUL_AUTOTUNE = (
 )
 
 #: What `flash_attention` chooses from for each head dimension, the best for long sequences on Hopper first; the last
-#: one fits 64 KiB of shared memory.
+#: one fits 64 KiB of shared memory. 96, 192 and 256 are computed in two parts. 96 in tiles of 128x64 then takes 128
+#: registers and 96 KiB, and 24 wgmma of 64 columns for both loops' steps, where padded to 128 it would be 184, 128 KiB
+#: and 32; 192, padded to 256, would spill. 256 whole takes 252 registers in tiles of 128x32, and spills 30912 bytes on
+#: sm_80; in two parts 232, and 212 bytes. Of these head dimensions none spills on sm_90, and the last one neither on
+#: sm_80, sm_100, sm_120 and gfx942 (triton 3.7.1, ``python -m flopwatch static -k WideAttention``, 2026-11-22).
 ATTENTION_AUTOTUNE: Mapping[int, tuple[AttentionConfig, ...]] = {
     16: (_attention(16, 128, 128, 8, 3), _attention(16, 64, 64, 4, 3)),
     32: (
@@ -158,10 +162,24 @@ ATTENTION_AUTOTUNE: Mapping[int, tuple[AttentionConfig, ...]] = {
         _attention(64, 64, 128, 4, 3),
         _attention(64, 64, 64, 4, 2),
     ),
+    96: (
+        _attention(96, 128, 64, 8, 3),
+        _attention(96, 64, 64, 4, 2),
+    ),
     128: (
         _attention(128, 128, 64, 8, 3),
         _attention(128, 64, 64, 4, 3),
         _attention(128, 64, 32, 4, 2),
+    ),
+    192: (
+        _attention(192, 128, 64, 8, 2),
+        _attention(192, 128, 32, 8, 2),
+        _attention(192, 32, 32, 4, 2),
+    ),
+    256: (
+        _attention(256, 128, 32, 8, 2),
+        _attention(256, 128, 16, 8, 2),
+        _attention(256, 32, 32, 4, 2),
     ),
 }
 

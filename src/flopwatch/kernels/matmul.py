@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +11,19 @@ import triton
 import triton.language as tl
 from triton.runtime.errors import OutOfResources
 
+from flopwatch.kernels.blocks import check_blocks, does_not_fit
 from flopwatch.kernels.configs import MATMUL_AUTOTUNE, MatmulConfig, fitting_matmul_config, matmul_config_for
-from flopwatch.kernels.operands import check_dtypes, check_on_one_gpu
+from flopwatch.kernels.launch import Launched, Launches, starts_aligned, tensors_key
+from flopwatch.kernels.operands import check_dtypes, check_factors, check_on_one_gpu
+from flopwatch.kernels.prediction import matmul_us
+from flopwatch.kernels.scratch import in_scratch, is_aligned, is_worth_scratch
+from flopwatch.kernels.tuner import Tuner, triton_configs
 from flopwatch.utils.gpu import detect_gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
 SUPPORTED_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-MIN_BLOCK = 16
 
 #: Elements of both operands that a thread may load one by one in each step without spilling: compiled for sm_90 on
 #: 2026-11-20 (triton 3.7.1) with rows of 1001 elements, configurations of 80 fit 255 registers and not all of 96 do.
@@ -150,7 +155,7 @@ def _fitting_registers(
     through a register of its own.
     """
     if all(
-        args[f"{name}_ptr"].data_ptr() % 16 == 0 and 1 in strides and max(strides) % 16 == 0
+        is_aligned(args[f"{name}_ptr"].data_ptr(), strides)
         for name, strides in (
             ("a", (args["stride_am"], args["stride_ak"])),
             ("b", (args["stride_bk"], args["stride_bn"])),
@@ -166,6 +171,33 @@ def _fitting_registers(
     return fitting or configs  # sides that the caller gave may leave no choice
 
 
+def _predicted_us(**args: Any) -> float:
+    """Predict the time of a launch on the current GPU."""
+    gpu = detect_gpu(torch.cuda.current_device())
+    config = MatmulConfig(
+        block_m=args["BLOCK_M"],
+        block_n=args["BLOCK_N"],
+        block_k=args["BLOCK_K"],
+        group_m=args["GROUP_M"],
+        num_warps=args["num_warps"],
+        num_stages=args["num_stages"],
+    )
+    return matmul_us(
+        args["M"],
+        args["N"],
+        args["K"],
+        config,
+        sms=gpu.num_sms,
+        shared_bytes=gpu.sram_per_sm,
+        element_bytes=args["a_ptr"].element_size(),
+    )
+
+
+def _is_row_major(args: Mapping[str, Any]) -> bool:
+    """Tell whether a call is like those of the tables; of a transposed operand another configuration is the fastest."""
+    return bool(args["stride_ak"] == 1 and args["stride_bn"] == 1)
+
+
 _configured = triton.heuristics(
     {
         "EVEN_MN": lambda args: args["M"] % args["BLOCK_M"] == 0 and args["N"] % args["BLOCK_N"] == 0,
@@ -178,14 +210,38 @@ _configured = triton.heuristics(
 @functools.cache
 def _autotuned(configs: tuple[MatmulConfig, ...]):  # type: ignore[no-untyped-def] # Triton ships no types
     """Return the kernel, to be tuned over `configs` at the first call of each shape and dtype."""
-    return triton.autotune(
-        [
-            triton.Config(config.constants(), num_warps=config.num_warps, num_stages=config.num_stages)
-            for config in configs
-        ],
+    return Tuner(
+        _configured,
+        triton_configs(configs),
         key=["M", "N", "K"],
-        prune_configs_by={"early_config_prune": _fitting_registers},
-    )(_configured)
+        rule=_fitting_registers,
+        model=_predicted_us,
+        is_known=_is_row_major,
+    )
+
+
+def _multiply(
+    a: torch.Tensor, b: torch.Tensor, given: dict[str, int], *, tuned: bool, key: tuple[Hashable, ...] | None
+) -> torch.Tensor:
+    """Multiply what was checked, in the configuration of the architecture or of what was given, or in a tuned one."""
+    (M, K), N = a.shape, b.shape[1]
+    if is_worth_scratch(M, N, K) and not all(is_aligned(x.data_ptr(), x.stride()) for x in (a, b)):
+        key = None  # more than a launch, and which depends on the memory that is free
+        with contextlib.suppress(torch.OutOfMemoryError):  # then as they are, slowly
+            a, b = in_scratch(a, b)
+    c = torch.empty((M, b.shape[1]), device=a.device, dtype=a.dtype)
+    config = None if tuned else _config_for(a.device, given, element_bytes=a.element_size())
+    try:
+        if config is None:
+            kernel = _autotuned(_candidates(a.device, given, element_bytes=a.element_size()))
+            launched = _launch(kernel, a, b, c)
+        else:
+            launched = _launch(_configured, a, b, c, config)
+    except OutOfResources as error:
+        raise ValueError(does_not_fit(given, config, why=error)) from error
+    if launched is not None and starts_aligned(c):
+        _launches.keep(key, launched, pointers=3)
+    return c if c.shape[1] == N else c[:, :N].contiguous()
 
 
 def triton_matmul(  # noqa: PLR0917 - the published signature
@@ -200,9 +256,10 @@ def triton_matmul(  # noqa: PLR0917 - the published signature
 
     Any strides (transposed and sliced views included) and any M, N, K >= 0.
 
-    Unless all three block sizes are given the kernel is autotuned: the first call of each (M, N, K) and dtype compiles
-    and times a short list of configurations, in which the sizes that are given replace the list's own. With
-    ``use_autotune=False`` the missing sizes come from the architecture's configuration (`get_matmul_config`).
+    Unless all three block sizes are given the kernel is autotuned: the first call of each (M, N, K) and dtype takes
+    what was measured before, or compiles and times a short list of configurations, in which the sizes that are given
+    replace the list's own (`flopwatch.kernels.tuner`). With ``use_autotune=False`` the missing sizes come from the
+    architecture's configuration (`get_matmul_config`).
 
     Args:
         a: float16, bfloat16 or float32, on a CUDA device.
@@ -221,30 +278,67 @@ def triton_matmul(  # noqa: PLR0917 - the published signature
             size is invalid or does not fit the GPU.
         TypeError: a dtype is not supported, or the dtypes differ.
     """
+    if torch.compiler.is_compiling():
+        product: torch.Tensor = torch.ops.flopwatch.triton_matmul.default(a, b, block_m, block_n, block_k, use_autotune)
+        return product
+    return _eager(a, b, block_m, block_n, block_k, use_autotune)
+
+
+def _eager(  # noqa: PLR0917 - as `triton_matmul`
+    a: torch.Tensor,
+    b: torch.Tensor,
+    block_m: int | None,
+    block_n: int | None,
+    block_k: int | None,
+    use_autotune: bool,  # noqa: FBT001 - as `triton_matmul`
+) -> torch.Tensor:
+    key = tensors_key(a, b)
+    if key is not None:
+        key += (block_m, block_n, block_k, bool(use_autotune))
+        launch = _launches.find(key)
+        if launch is not None:
+            c = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
+            if starts_aligned(c):
+                launch(a.data_ptr(), b.data_ptr(), c.data_ptr())
+                return c
     _check_operands(a, b)
     blocks = {"block_m": block_m, "block_n": block_n, "block_k": block_k}
-    _check_blocks(blocks)
+    check_blocks(blocks)
     if a.dtype == torch.float32:
-        a, b = a.half(), b.half()
+        return _eager(a.half(), b.half(), block_m, block_n, block_k, use_autotune)
     (M, K), N = a.shape, b.shape[1]
     if K == 0:
         return torch.zeros((M, N), device=a.device, dtype=a.dtype)
-    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
-    if c.numel() == 0:
-        return c
+    if M * N == 0:
+        return torch.empty((M, N), device=a.device, dtype=a.dtype)
     given = {name: block for name, block in blocks.items() if block is not None}
     with torch.cuda.device(a.device):
-        config = None
-        if not use_autotune or len(given) == len(blocks):
-            config = _config_for(a.device, given, element_bytes=a.element_size())
-        try:
-            if config is None:
-                _launch(_autotuned(_candidates(a.device, given, element_bytes=a.element_size())), a, b, c)
-            else:
-                _launch(_configured, a, b, c, config)
-        except OutOfResources as error:
-            raise ValueError(_does_not_fit(given, config, why=error)) from error
-    return c
+        return _multiply(a, b, given, tuned=use_autotune and len(given) < len(blocks), key=key)
+
+
+#: One node of a graph of `torch.compile`, which would trace through to what only an eager call may do.
+_operator = torch.library.custom_op(
+    "flopwatch::triton_matmul",
+    _eager,
+    mutates_args=(),
+    schema="(Tensor a, Tensor b, int? block_m, int? block_n, int? block_k, bool use_autotune) -> Tensor",
+)
+_launches = Launches(matmul_kernel)
+
+
+@_operator.register_fake
+def _matmul_of_fakes(  # noqa: PLR0917 - as `triton_matmul`
+    a: torch.Tensor,
+    b: torch.Tensor,
+    block_m: int | None,
+    block_n: int | None,
+    block_k: int | None,
+    use_autotune: bool,  # noqa: ARG001, FBT001 - as `triton_matmul`
+) -> torch.Tensor:
+    _check_operands(a, b)
+    check_blocks({"block_m": block_m, "block_n": block_n, "block_k": block_k})
+    dtype = torch.float16 if a.dtype == torch.float32 else a.dtype
+    return torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=dtype)
 
 
 def triton_matmul_fp32(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -269,15 +363,27 @@ def triton_matmul_fp32(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _launch(  # type: ignore[no-untyped-def] # a kernel's type depends on its decorators
-    kernel, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, config: MatmulConfig | None = None
-) -> None:
+    kernel,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    config: MatmulConfig | None = None,
+) -> Launched | None:
     (M, K), N = a.shape, b.shape[1]
+    numbers = (M, N, K, *a.stride(), *b.stride(), *c.stride())
+    grid: tuple[int, ...] = ()
+
+    def noted_grid(meta: Mapping[str, int]) -> tuple[int, ...]:
+        nonlocal grid
+        grid = (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)
+        return grid
+
     options = {}
     if config is not None:
         options = {**config.constants(), "num_warps": config.num_warps, "num_stages": config.num_stages}
-    kernel[lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)](
-        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(), **options
-    )
+    compiled = kernel[noted_grid](a, b, c, *numbers, **options)
+    tuner = kernel if config is None else None
+    return None if compiled is None else Launched(compiled=compiled, grid=grid, numbers=numbers, tuner=tuner)
 
 
 def _candidates(device: torch.device, given: dict[str, int], *, element_bytes: int) -> tuple[MatmulConfig, ...]:
@@ -299,59 +405,7 @@ def _config_for(device: torch.device, given: dict[str, int], *, element_bytes: i
     return fitting_matmul_config(config, given, shared_bytes=gpu.sram_per_sm, element_bytes=element_bytes)
 
 
-def _does_not_fit(given: Mapping[str, int], config: MatmulConfig | None, *, why: OutOfResources) -> str:
-    """Say which blocks exceed the GPU: those that the caller gave, the architecture's, or all that were tuned."""
-    if given:
-        what = f"the block sizes {_named(given)} do not fit the GPU"
-        todo = "pass smaller block sizes, or none to have them chosen"
-    elif config is not None:
-        blocks = {"block_m": config.block_m, "block_n": config.block_n, "block_k": config.block_k}
-        what = f"the architecture's configuration, {_named(blocks)}, does not fit the GPU"
-        todo = "pass smaller block sizes, or leave use_autotune on"
-    else:
-        what = "none of the configurations to choose from fits the GPU"
-        todo = "pass smaller block sizes"
-    return f"{what}\n  why: {why}\n  do:  {todo}"
-
-
-def _named(blocks: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}={block}" for name, block in blocks.items())
-
-
 def _check_operands(a: torch.Tensor, b: torch.Tensor) -> None:
-    for name, tensor in (("a", a), ("b", b)):
-        if tensor.ndim != 2:  # noqa: PLR2004 - a matrix
-            raise ValueError(
-                f"{name} must be 2D, got {tensor.ndim}D of shape {tuple(tensor.shape)}\n"
-                "  why: the kernel multiplies two matrices\n"
-                "  do:  reshape it, or call once per matrix of a batch"
-            )
+    check_factors(a, b)
     check_on_one_gpu(a=a, b=b)
     check_dtypes(SUPPORTED_DTYPES, a=a, b=b)
-    if a.shape[1] != b.shape[0]:
-        raise ValueError(
-            f"incompatible dimensions: a is {tuple(a.shape)}, b is {tuple(b.shape)}\n"
-            "  why: the columns of a are multiplied by the rows of b, one to one\n"
-            "  do:  pass (M, K) and (K, N); transpose one of them if needed: b.T"
-        )
-
-
-def _check_blocks(blocks: dict[str, int | None]) -> None:
-    for name, block in blocks.items():
-        if block is None:
-            continue
-        if block < MIN_BLOCK or block & (block - 1):
-            raise ValueError(
-                f"the block size {name}={block!r} must be positive, a power of two and at least {MIN_BLOCK}\n"
-                "  why: Triton's tiles have power-of-two sides, and the tensor cores multiply 16 by 16\n"
-                "  do:  pass 16, 32, 64, 128 or 256, or leave it out to have it chosen"
-            )
-    sides = [block for block in blocks.values() if block is not None]
-    sides += [MIN_BLOCK] * (len(blocks) - len(sides))
-    *_, second, largest = sorted(sides)
-    if second * largest > tl.TRITON_MAX_TENSOR_NUMEL:
-        raise ValueError(
-            f"the block sizes {', '.join(f'{name}={block}' for name, block in blocks.items() if block)} are too large\n"
-            f"  why: a tile of {second}x{largest} has more than Triton's {tl.TRITON_MAX_TENSOR_NUMEL} elements\n"
-            "  do:  pass 16, 32, 64, 128 or 256, or leave them out to have them chosen"
-        )

@@ -1,4 +1,4 @@
-"""What every kernel asks of its tensors: one GPU, one supported dtype. Each message says what, why and what to do."""
+"""What kernels ask of their tensors: one GPU, one dtype, shapes that fit. Messages say what, why and what to do."""
 
 from __future__ import annotations
 
@@ -54,6 +54,27 @@ def check_dtypes(supported: Iterable[torch.dtype], **tensors: torch.Tensor) -> N
             f"{', '.join(str(tensor.dtype) for tensor in tensors.values())}\n"
             "  why: the kernel is compiled for operands of one dtype\n"
             f"  do:  convert them to {first}'s: .to({tensor.dtype})"
+        )
+
+
+def check_factors(a: torch.Tensor, b: torch.Tensor) -> None:
+    """Check that two matrices have a product.
+
+    Raises:
+        ValueError: one is not 2D, or their dimensions are incompatible.
+    """
+    for name, matrix in (("a", a), ("b", b)):
+        if matrix.ndim != 2:  # noqa: PLR2004 - a matrix
+            raise ValueError(
+                f"{name} must be 2D, got {matrix.ndim}D of shape {tuple(matrix.shape)}\n"
+                "  why: the kernel multiplies two matrices\n"
+                "  do:  reshape it, or call once per matrix of a batch"
+            )
+    if a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"incompatible dimensions: a is {tuple(a.shape)}, b is {tuple(b.shape)}\n"
+            "  why: the columns of a are multiplied by the rows of b, one to one\n"
+            "  do:  pass (M, K) and (K, N); transpose one of them if needed: b.T"
         )
 
 

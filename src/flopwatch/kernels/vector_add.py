@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import triton
 import triton.language as tl
 
+from flopwatch.kernels.launch import Launched, Launches, starts_aligned, tensors_key
 from flopwatch.kernels.operands import check_dtypes, check_on_one_gpu
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
 
 SUPPORTED_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -109,7 +115,34 @@ def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         ValueError: a tensor is not on CUDA, or shapes or devices differ.
         TypeError: a dtype is not supported, or the dtypes differ.
     """
-    return _add(vector_add_kernel, x, y)
+    if torch.compiler.is_compiling():
+        added: torch.Tensor = torch.ops.flopwatch.vector_add.default(x, y)
+        return added
+    return _eager(x, y)
+
+
+def _eager(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    key = tensors_key(x, y)
+    launch = None if key is None else _launches.find(key)
+    if launch is not None:
+        out = torch.empty(x.shape, device=x.device, dtype=x.dtype)
+        if starts_aligned(out):
+            launch(x.data_ptr(), y.data_ptr(), out.data_ptr())
+            return out
+    return _add(vector_add_kernel, x, y, key)
+
+
+#: One node of a graph of `torch.compile`, which would trace through to what only an eager call may do.
+_operator = torch.library.custom_op(
+    "flopwatch::vector_add", _eager, mutates_args=(), schema="(Tensor x, Tensor y) -> Tensor"
+)
+_launches = Launches(vector_add_kernel.fn)
+
+
+@_operator.register_fake
+def _vector_add_of_fakes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    _check(x, y)
+    return torch.empty(x.shape, device=x.device, dtype=x.dtype)
 
 
 def vector_add_debug(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -134,7 +167,28 @@ def vector_add_debug(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return _add(vector_add_debug_kernel, x, y)
 
 
-def _add(kernel, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:  # type: ignore[no-untyped-def] # untyped Triton
+def _add(  # type: ignore[no-untyped-def] # untyped Triton
+    kernel, x: torch.Tensor, y: torch.Tensor, key: tuple[Hashable, ...] | None = None
+) -> torch.Tensor:
+    _check(x, y)
+    out = torch.empty(x.shape, device=x.device, dtype=x.dtype)
+    n_elements = out.numel()
+    if n_elements:
+        grid: tuple[int, ...] = ()
+
+        def noted_grid(meta: Mapping[str, int]) -> tuple[int, ...]:
+            nonlocal grid
+            grid = (triton.cdiv(n_elements, meta["BLOCK_SIZE"]),)
+            return grid
+
+        with torch.cuda.device(x.device):
+            compiled = kernel[noted_grid](x.contiguous(), y.contiguous(), out, n_elements)
+            if x.is_contiguous() and y.is_contiguous() and starts_aligned(out):  # else what is launched reads copies
+                _launches.keep(key, Launched(compiled=compiled, grid=grid, numbers=(n_elements,)), pointers=3)
+    return out
+
+
+def _check(x: torch.Tensor, y: torch.Tensor) -> None:
     check_on_one_gpu(x=x, y=y)
     check_dtypes(SUPPORTED_DTYPES, x=x, y=y)
     if x.shape != y.shape:
@@ -143,11 +197,3 @@ def _add(kernel, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:  # type: ign
             "  why: the kernel adds element by element and does not broadcast\n"
             "  do:  expand one of them: y.expand_as(x)"
         )
-    out = torch.empty(x.shape, device=x.device, dtype=x.dtype)
-    n_elements = out.numel()
-    if n_elements:
-        with torch.cuda.device(x.device):
-            kernel[lambda meta: (triton.cdiv(n_elements, meta["BLOCK_SIZE"]),)](
-                x.contiguous(), y.contiguous(), out, n_elements
-            )
-    return out

@@ -95,6 +95,11 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         if self._requests is None:
             self._start()
 
+    def wake(self) -> None:
+        """Start, and take hold of the GPU, while others do too; what keeps it from that is told at the next request."""
+        with contextlib.suppress(CaseFailed):
+            self._ask(Request(op=Op.WAKE.word), Op.WAKE, type(None))
+
     def prepare(
         self, case: Case, plan: Plan | None = None, pins: Sequence[Choice] = (), *, beside: bool = False, lent: str = ""
     ) -> Prepared:

@@ -11,6 +11,8 @@ from flopwatch.measure.inputs import make_inputs
 from flopwatch.model import Memory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flopwatch.model import Case
     from flopwatch.suite import Suite
 
@@ -19,8 +21,8 @@ WARM_UP_CALLS = 3
 CALLS = 8
 
 
-def measure_memory(suite: Suite, case: Case) -> Memory:
-    """Call the case repeatedly, dropping each result.
+def measure_memory(suite: Suite, case: Case, *, tuned: Callable[[], object] = lambda: None) -> Memory:
+    """Call the case repeatedly, dropping each result; after the first call, which tunes its kernels, `tuned` is told.
 
     Counted are the bytes requested of torch's allocator, not the blocks of 512 bytes that it hands out, so that a leak
     of one byte a call shows. What a kernel takes from CUDA directly is not seen.
@@ -28,6 +30,7 @@ def measure_memory(suite: Suite, case: Case) -> Memory:
     call, inputs = suite.call(case.provider), make_inputs(suite, case, seed=0)
     for _ in range(WARM_UP_CALLS):
         call(*inputs)
+        tuned()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = _requested("current")

@@ -37,7 +37,7 @@ FEWEST_PAIRS = 3
 #: Which cases are taken: shares of the way from the shortest to the longest, in the order in which they are tuned, so
 #: that those for which there is time are spread as well.
 PLACES = (0.4, 1.0, 0.0, 0.8, 0.2, 0.6)
-#: Longer ones are left out. A pair takes 24 samples of a long case at least, and up to twenty times as many.
+#: Longer ones are left out. A pair takes 24 samples of a long case at least, and up to 27 times as many.
 LONGEST_S = 2e-3
 #: The order of durations is about the same on any GPU.
 _DEVICE = find_device("h200")

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from flopwatch.measure.inputs import make_inputs
-from flopwatch.model import Numbers
+from flopwatch.model import Numbers, worst_of
 from flopwatch.poison import PoisonedAllocations
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flopwatch.model import Case
     from flopwatch.suite import Suite
 
@@ -20,29 +22,47 @@ _MULTIPLIER = 2654435769
 _WORDS_AT_ONCE = 1 << 25
 
 
-def check_numbers(suite: Suite, case: Case, seed: int, *, tune_first: bool = False) -> Numbers:
+def check_numbers(suite: Suite, case: Case, seed: int, *, tuned: Callable[[], object] | None = None) -> Numbers:
     """Run the case on fresh inputs with its output poisoned, and compare with the suite's reference.
 
-    With `tune_first`, for a GPU, a call before compiles and tunes the kernel: poisoning slows the host, and a tuner
-    that times launches on a slow host picks a tile at random.
+    Args:
+        suite: the declaration.
+        case: the point of it.
+        seed: of the inputs.
+        tuned: for a GPU: a call before compiles and tunes the kernel, since poisoning slows the host, and a tuner that
+            times launches on a slow host picks a tile at random; then this is told so, and the case is called as its
+            users call it, where it may launch what it kept of calls before.
+
+    Returns:
+        The difference of the result that is furthest from the reference.
     """
     inputs = make_inputs(suite, case, seed)
-    result = _poisoned(suite, case, inputs, tune_first=tune_first)
-    return difference(result, suite.reference(*inputs))
+    results = _results(suite, case, inputs, tuned)
+    reference = suite.reference(*inputs)
+    return worst_of([difference(result, reference) for result in results])
 
 
-def fingerprint_result(suite: Suite, case: Case, seed: int) -> str:
-    """Run the case on a GPU as `check_numbers` does, and return a fingerprint of the result's bits, dtype and shape."""
-    result = _poisoned(suite, case, make_inputs(suite, case, seed), tune_first=True)
-    return f"{_dtype(result)} {tuple(result.shape)} {_bitwise(result)}"
+def fingerprint_result(suite: Suite, case: Case, seed: int, *, tuned: Callable[[], object]) -> str:
+    """Run the case on a GPU as `check_numbers` does; return a fingerprint of the results' bits, dtype and shape."""
+    results = _results(suite, case, make_inputs(suite, case, seed), tuned)
+    return "; ".join(f"{_dtype(result)} {tuple(result.shape)} {_bitwise(result)}" for result in results)
 
 
-def _poisoned(suite: Suite, case: Case, inputs: tuple[Any, ...], *, tune_first: bool) -> torch.Tensor:
+def _results(
+    suite: Suite, case: Case, inputs: tuple[Any, ...], tuned: Callable[[], object] | None
+) -> list[torch.Tensor]:
     call = suite.call(case.provider)
-    if tune_first:
+    if tuned is not None:
         call(*inputs)
     with PoisonedAllocations():
-        return call(*inputs)
+        results = [call(*inputs)]
+    if tuned is not None:
+        tuned()
+        call(*inputs)  # what it launches may be kept
+        with PoisonedAllocations():
+            torch.empty_like(results[0])  # in memory that the next call is likely to be given
+        results.append(call(*inputs))
+    return results
 
 
 def difference(result: torch.Tensor, reference: torch.Tensor) -> Numbers:

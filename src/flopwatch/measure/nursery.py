@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from flopwatch.errors import UsageError
 from flopwatch.measure.protocol import Mode, Nursed, NurseryOp, Reply
 from flopwatch.measure.session import Session, failure_of, serve
+from flopwatch.measure.worker import session_class
 from flopwatch.model import from_json, to_json
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ def main(arguments: list[str]) -> None:
         control.set_inheritable(False)
         try:
             _import_what_workers_need()
+            session_of = session_class()
             threads = count_threads()
-            session = Session(Mode.GPU, Path(benchmarks), device)
+            session = session_of(Mode.GPU, Path(benchmarks), device)
             require_untouched_gpu()
             require_no_threads_beyond(threads)
         except Exception as error:  # noqa: BLE001 - the client must learn why there is no nursery

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from flopwatch.model import Case, Choice, Failure, KernelFacts
 from flopwatch.static.identity import CaseIdentity
 from flopwatch.static.recorder import Autotune
 from flopwatch.static.traffic import Traffic
+from flopwatch.study.declaration import Declaration
 
 
 class Mode(enum.Enum):
@@ -24,6 +25,7 @@ class Op(enum.Enum):
     """The requests, with the seconds after which a worker that has not answered is stopped."""
 
     HELLO = ("hello", 180.0)
+    WAKE = ("wake", 180.0)
     PREPARE = ("prepare", 300.0)
     VISIT = ("visit", 60.0)
     LAUNCH = ("launch", 60.0)
@@ -213,6 +215,8 @@ class Hello:
         versions: of Python, torch, Triton, torch's CUDA and Triton's ptxas.
         declared: the cases of the suites it could import.
         import_failures: the suite modules that it could not, with the cause.
+        parameters: of each suite, their names, "provider" the last.
+        studies: what those of the suites that are studies say beside their cases.
     """
 
     gpu: str | None
@@ -221,3 +225,5 @@ class Hello:
     versions: dict[str, str]
     declared: tuple[DeclaredCase, ...]
     import_failures: dict[str, str]
+    parameters: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    studies: dict[str, Declaration] = field(default_factory=dict)

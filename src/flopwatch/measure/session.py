@@ -27,6 +27,7 @@ from flopwatch.measure.protocol import (
 )
 from flopwatch.model import Case, Choice, Failure, Timing, from_json, to_json
 from flopwatch.static.traffic import traffic_of
+from flopwatch.study.declaration import Study
 from flopwatch.suite import discover
 
 if TYPE_CHECKING:
@@ -60,11 +61,12 @@ class Session:
 
             ignore_line_numbers()
             self._tuner = TunerLog()
-            self._tuner.install()
         finder = overlay.install_from(os.environ)
         self.packages = finder.packages if finder else ()
         with self._importing():
             self.discovery = discover(benchmarks)
+        if mode is Mode.GPU:
+            self._tuner.install()
         foreign = overlay.foreign_modules(finder) if finder else []
         if foreign:
             raise UsageError(
@@ -96,6 +98,9 @@ class Session:
         """Do what is asked and return a value that can be written as JSON."""
         if request.op == Op.HELLO.word:
             return self.hello()
+        if request.op == Op.WAKE.word:
+            wake()
+            return None
         if request.op == Op.GATHER.word:
             return self.gather()
         if request.case is None:
@@ -117,6 +122,10 @@ class Session:
             import_failures={
                 name: f"{type(error).__name__}: {error}" for name, error in self.discovery.failures.items()
             },
+            parameters={name: tuple(suite.param_names) for name, suite in self.discovery.suites.items()},
+            studies={
+                name: suite.declaration() for name, suite in self.discovery.suites.items() if issubclass(suite, Study)
+            },
         )
 
     def suite(self, case: Case) -> Suite:
@@ -135,7 +144,9 @@ class Session:
 
         self.release(case if beside else None)
         self._tuner.start(pins)
-        prepared = self._ready[case] = PreparedCase(self.suite(case), case, plan, lent=lent)
+        prepared = self._ready[case] = PreparedCase(
+            self.suite(case), case, plan, lent=lent, tuned=self._tuner.step_aside
+        )
         return Prepared(
             plan=prepared.plan, choices=self._tuner.choices, borrowed=prepared.borrowed, refusal=prepared.refusal
         )
@@ -177,14 +188,15 @@ class Session:
         if self.mode is Mode.GPU:
             self._tuner.start(pins)
         with self._device():
-            return check_numbers(self.suite(case), case, seed, tune_first=self.mode is Mode.GPU)
+            tuned = self._tuner.step_aside if self.mode is Mode.GPU else None
+            return check_numbers(self.suite(case), case, seed, tuned=tuned)
 
     def bits(self, case: Case, seed: int, pins: Sequence[Choice]) -> str:
         """Fingerprint the case's result, on the GPU."""
         from flopwatch.measure.numbers import fingerprint_result  # noqa: PLC0415 - where it is needed
 
         self._tuner.start(pins)
-        return fingerprint_result(self.suite(case), case, seed)
+        return fingerprint_result(self.suite(case), case, seed, tuned=self._tuner.step_aside)
 
     def memory(self, case: Case, pins: Sequence[Choice]) -> object:
         """Measure what one call allocates at its peak, and what is left of it afterwards."""
@@ -192,7 +204,7 @@ class Session:
 
         self.release()
         self._tuner.start(pins)
-        return measure_memory(self.suite(case), case)
+        return measure_memory(self.suite(case), case, tuned=self._tuner.step_aside)
 
     def compile(self, case: Case) -> Compiled:
         """Compile every kernel that the case launches; say what came out, and what the case would run."""
@@ -326,6 +338,13 @@ def _versions() -> dict[str, str]:
     if torch.version.cuda:
         versions["cuda"] = torch.version.cuda
     return versions
+
+
+def wake() -> None:
+    """Take hold of the GPU: CUDA needs 0.5 s for a process, which two can spend side by side."""
+    import torch  # noqa: PLC0415 - where it is needed
+
+    torch.cuda.synchronize()
 
 
 def _gpu() -> dict[str, Any]:

@@ -26,6 +26,8 @@ from flopwatch.measure.lending import are_alike, borrow, lend, open_lent
 from flopwatch.measure.protocol import Method, Plan, Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flopwatch.model import Case
     from flopwatch.suite import Suite
 
@@ -62,12 +64,21 @@ class PreparedCase:
         case: the point of it.
         plan: how to sample; None chooses by the kernel's own duration.
         lent: inputs of another process, to be used where they are as this one's; see `flopwatch.measure.lending`.
+        tuned: told after the first call, which compiles and tunes.
 
     Raises whatever the kernel raises. What cannot be captured into a graph (it synchronises, say) is sampled as the
     host enqueues it; `plan` says what was chosen.
     """
 
-    def __init__(self, suite: Suite, case: Case, plan: Plan | None = None, *, lent: str = "") -> None:
+    def __init__(
+        self,
+        suite: Suite,
+        case: Case,
+        plan: Plan | None = None,
+        *,
+        lent: str = "",
+        tuned: Callable[[], object] = lambda: None,
+    ) -> None:
         tensors = open_lent(lent) if lent else None
         self.refusal = Refusal.UNOPENED if lent and tensors is None else None
         self._call = suite.call(case.provider)
@@ -80,6 +91,7 @@ class PreparedCase:
         if borrowed is not None:
             self._inputs = borrowed
         result = self._call(*self._inputs[0])  # compiles and tunes
+        tuned()
         if self.borrowed and not are_alike(self._inputs[0], own):
             self.refusal = Refusal.WRITTEN
         del own, tensors, borrowed

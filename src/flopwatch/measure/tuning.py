@@ -15,7 +15,7 @@ from triton.runtime.jit import JITFunction
 from flopwatch.model import Choice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 #: A candidate is timed for about this long, within these numbers of launches.
 _CANDIDATE_SECONDS = 5e-3
@@ -42,28 +42,48 @@ def ignore_line_numbers() -> None:
 
 
 class TunerLog:
-    """Watches every autotuned launch of the process from `install` on."""
+    """Watches every autotuned launch of the process, from `install` on and while it does not step aside.
+
+    A tuner's answers are another object after each `start`, so that whoever keeps one can tell that it may be another
+    now (`flopwatch.kernels.launch`).
+    """
 
     def __init__(self) -> None:
         self._pins: dict[tuple[str, str], str] = {}
         self._choices: dict[tuple[str, str], Choice] = {}
         self._answers: dict[Any, _Answers] = {}
+        self._forgets = False  # also what tuners chose that are seen for the first time: a suite's import may launch
+        self._original: Any = None
+        self._watching: Any = None
 
     def start(self, pins: Sequence[Choice] = ()) -> None:
-        """Forget what was seen, and pin.
+        """Forget what was seen, pin, and watch.
 
         A pin is for the launches of its kernel with its key, one without a key for all others of its kernel. One that
         names no candidate is ignored: the tuner chooses, and `choices` shows what.
         """
         self._pins = {(pin.kernel, pin.key): pin.config for pin in pins}
         self._choices = {}
-        for answers in self._answers.values():
-            answers.pinned.clear()
+        self._forgets = False
+        for tuner in self._answers:
+            self._answer(tuner, tuner.cache)
+        if Autotuner.run is self._original:
+            Autotuner.run = self._watching
 
     def forget(self) -> None:
         """Have every tuner choose anew, also for what it has seen before."""
+        self._forgets = True
         for tuner in self._answers:
-            tuner.cache.clear()
+            self._answer(tuner, {})
+
+    def step_aside(self) -> None:
+        """Let launches go as they would without a log, which costs the host less, until `start`.
+
+        Pins hold, for every tuner that was seen; what else is chosen meanwhile is not recorded. Where something stands
+        before this log, it goes on watching.
+        """
+        if Autotuner.run is self._watching:
+            Autotuner.run = self._original
 
     @property
     def choices(self) -> tuple[Choice, ...]:
@@ -72,13 +92,13 @@ class TunerLog:
 
     def install(self) -> None:
         """Stand between the kernels and Triton's tuner."""
-        original = Autotuner.run
+        original = self._original = Autotuner.run
 
         @functools.wraps(original)
         def run(tuner: Any, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - Triton's own arguments
             answers = self._answers.get(tuner)
             if answers is None or tuner.cache is not answers:
-                answers = tuner.cache = self._answers[tuner] = _Answers(tuner, self._pinned)
+                answers = self._answer(tuner, {} if answers is None and self._forgets else tuner.cache)
             answers.asked = None
             known = getattr(tuner, "configs_timings", None)
             if tuner._do_bench is None and "do_bench" not in vars(tuner):  # noqa: SLF001 - the author chose no timer
@@ -88,15 +108,19 @@ class TunerLog:
             self._keep(tuner, "" if answers.asked is None else answers.text, None if timings is known else timings)
             return result
 
-        Autotuner.run = run
+        self._watching = Autotuner.run = run
+
+    def _answer(self, tuner: Any, chosen: Mapping[Any, Any]) -> _Answers:  # noqa: ANN401 - Triton's tuner
+        answers = tuner.cache = self._answers[tuner] = _Answers(tuner, chosen, self._pinned)
+        return answers
 
     def _pinned(self, tuner: Any, key: str) -> Any | None:  # noqa: ANN401 - Triton's tuner and its configuration
         name = tuner.base_fn.__name__
         wanted = self._pins.get((name, key), self._pins.get((name, "")))
-        return next((config for config in tuner.configs if str(config) == wanted), None)
+        return next((config for config in tuner.configs if config_text(config) == wanted), None)
 
     def _keep(self, tuner: Any, key: str, timings: dict[Any, Any] | None) -> None:  # noqa: ANN401 - Triton's tuner
-        name, config = tuner.base_fn.__name__, str(tuner.best_config)
+        name, config = tuner.base_fn.__name__, config_text(tuner.best_config)
         before = self._choices.get((name, key))
         if before is None or before.config != config:
             self._choices[name, key] = Choice(kernel=name, config=config, key=key, timings_us=_in_us(timings or {}))
@@ -113,8 +137,8 @@ class _Answers(dict[Any, Any]):
         pinned: keys that were looked up, and the configuration that is pinned for each; None where there is none.
     """
 
-    def __init__(self, tuner: Any, pin: Callable[[Any, str], Any]) -> None:  # noqa: ANN401 - Triton's tuner
-        super().__init__(tuner.cache)
+    def __init__(self, tuner: Any, chosen: Mapping[Any, Any], pin: Callable[[Any, str], Any]) -> None:  # noqa: ANN401 - Triton's tuner
+        super().__init__(chosen)
         self.asked: Any = None
         self.pinned: dict[Any, Any] = {}
         self._tuner, self._pin = tuner, pin
@@ -135,6 +159,15 @@ class _Answers(dict[Any, Any]):
     def __getitem__(self, key: object) -> Any:  # noqa: ANN401 - Triton's configuration
         pinned = self.pinned.get(key)
         return super().__getitem__(key) if pinned is None else pinned
+
+
+def config_text(config: object) -> str:
+    """Write a tuner's configuration, alike with every Triton: 3.9 names a setting more, for those who debug a compiler.
+
+    >>> config_text("BLOCK: 64, maxnreg: None, ir_override: None")
+    'BLOCK: 64, maxnreg: None'
+    """
+    return str(config).removesuffix(", ir_override: None")
 
 
 def key_text(key: object) -> str:
@@ -202,7 +235,7 @@ def time_launch(launch: Callable[[], object], quantiles: Sequence[float]) -> lis
 def _in_us(timings: dict[Any, Any]) -> dict[str, float]:
     """Convert what a tuner measured from milliseconds, the fastest first; candidates that failed are left out."""
     times_us = {
-        str(config): (time[0] if isinstance(time, list | tuple) else time) * _MICROSECONDS_PER_MILLISECOND
+        config_text(config): (time[0] if isinstance(time, list | tuple) else time) * _MICROSECONDS_PER_MILLISECOND
         for config, time in timings.items()
     }
     return {name: time for name, time in sorted(times_us.items(), key=lambda item: item[1]) if time < float("inf")}

@@ -1,12 +1,13 @@
 """A process that runs the code under test: reads requests, answers them, and dies with its parent.
 
 ``python -m flopwatch.measure.worker MODE BENCHMARKS DEVICE REQUESTS_FD REPLIES_FD``; the checkout under test comes from
-the environment (`flopwatch.overlay`). Whatever the code under test prints goes to stdout and stderr, never into the
-answers.
+the environment (`flopwatch.overlay`), and so does what answers (`SESSION_VARIABLE`). Whatever the code under test
+prints goes to stdout and stderr, never into the answers.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -15,6 +16,18 @@ from flopwatch.measure.loaded import watch_opened
 from flopwatch.measure.protocol import Mode, Reply
 from flopwatch.measure.session import Session, failure_of, serve
 from flopwatch.model import to_json
+
+#: Names a subclass of `Session` that answers in its place, as MODULE:CLASS.
+SESSION_VARIABLE = "FLOPWATCH_SESSION"
+
+
+def session_class() -> type[Session]:
+    """Return what answers in this process."""
+    module, _, name = os.environ.get(SESSION_VARIABLE, "").partition(":")
+    if not module:
+        return Session
+    found: type[Session] = getattr(importlib.import_module(module), name)
+    return found
 
 
 def main(arguments: list[str]) -> None:
@@ -26,7 +39,7 @@ def main(arguments: list[str]) -> None:
         watch_opened()
     with os.fdopen(int(requests_fd), "rb") as requests, os.fdopen(int(replies_fd), "wb") as replies:
         try:
-            session = Session(Mode(mode), Path(benchmarks), device)
+            session = session_class()(Mode(mode), Path(benchmarks), device)
         except Exception as error:  # noqa: BLE001 - the parent must learn why there is no worker
             replies.write(to_json(Reply(failure=failure_of(error), last=True)) + b"\n")
             return

@@ -73,11 +73,25 @@ class CaseLog:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GivenUp:
+    """The recording of a commit was given up, as a night does with one that it has no time for.
+
+    Attributes:
+        at: when.
+        reason: why the cases that are not in the file were not measured.
+    """
+
+    at: dt.datetime
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One line of the file: a session, or a case of the session before it."""
+    """One line of the file: a session, a case of the session before it, or that the rest was given up."""
 
     session: SessionLog | None = None
     case: CaseLog | None = None
+    given_up: GivenUp | None = None
 
 
 def append(path: Path, line: Line) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 from flopwatch.bisect.result import Outcome
 from flopwatch.report.foreign import safe
 from flopwatch.report.wording import count, effect
-from flopwatch.units import format_bytes, format_seconds
+from flopwatch.units import format_bytes, format_seconds, short_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,4 +156,4 @@ def _value(found: Bisection, value: int) -> str:
 
 
 def _short(commit: Commit) -> str:
-    return commit.hash[:12]
+    return short_commit(commit.hash)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from flopwatch.compare.result import Kind
+from flopwatch.model import WORKING_TREE, eps_of
 from flopwatch.report.foreign import safe
 from flopwatch.report.wording import count, grouped, several
-from flopwatch.units import format_rate, format_seconds
-from flopwatch.verdict import eps_of
+from flopwatch.units import format_rate, format_seconds, short_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,10 +85,10 @@ def provenance(comparison: Comparison) -> Iterator[str]:
         yield f"base: {comparison.base}: {_versions(comparison.base_versions)}"
         yield f"head: {comparison.head}: {_versions(comparison.head_versions)}"
     elif comparison.kind is Kind.COMMITS:
-        sides = [side if side == "working tree" else side[:12] for side in (comparison.base, comparison.head)]
+        sides = [short_commit(side) for side in (comparison.base, comparison.head)]
         yield f"{sides[0]} -> {sides[1]}; {gpu}; {_versions(comparison.machine.versions)}"
     else:
-        yield f"working tree; {gpu}; {_versions(comparison.machine.versions)}"
+        yield f"{WORKING_TREE}; {gpu}; {_versions(comparison.machine.versions)}"
     if comparison.pairs:
         measured = format_seconds(sum(pair.seconds for pair in comparison.pairs))
         processes = "process" if comparison.kind is Kind.PROVIDERS else "pair of processes"

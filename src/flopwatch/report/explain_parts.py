@@ -10,14 +10,14 @@ from flopwatch.report.roofline import Placed, told
 from flopwatch.report.wording import count
 from flopwatch.static.devices import device_called, find_device
 from flopwatch.static.sass import ALL
-from flopwatch.units import format_bytes, format_rate, format_seconds
+from flopwatch.units import format_bytes, format_rate, format_seconds, short_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flopwatch.explain.result import Difference, Explanation, Story
     from flopwatch.model import KernelFacts
-    from flopwatch.static.devices import Device
+    from flopwatch.static.device import Device
 
 #: Rows of instructions that differ; a rewrite has more.
 MAX_ROWS = 24
@@ -50,7 +50,7 @@ def headline(explanation: Explanation) -> str:
 
 def about(explanation: Explanation) -> str:
     """Say what was compared."""
-    sides = " -> ".join(name[:12] for name in (explanation.base, explanation.head))
+    sides = " -> ".join(short_commit(name) for name in (explanation.base, explanation.head))
     return f"{explanation.case.id}; {sides}; compiled for {explanation.device}"
 
 

@@ -6,11 +6,11 @@ import shlex
 from typing import TYPE_CHECKING
 
 from flopwatch.errors import ExitCode
-from flopwatch.model import Mark
+from flopwatch.model import WORKING_TREE, Mark
 from flopwatch.report.failed import failed
 from flopwatch.report.wording import count
 from flopwatch.static.comparison import Severity
-from flopwatch.units import format_change
+from flopwatch.units import format_change, short_commit
 from flopwatch.waivers import WaiverState, waived_cases
 
 if TYPE_CHECKING:
@@ -37,19 +37,23 @@ def headline(result: GateResult) -> str:
             return f"Unfit: the machine cannot be trusted, and no time was judged{_rest(result)}."
 
 
+def commits(result: GateResult) -> str:
+    """Return the commits of a result as the command line takes them: the working tree is what is not named."""
+    named = [commit for commit in (result.base, result.head) if commit != WORKING_TREE]
+    return " ".join(map(short_commit, named))
+
+
 def reproduce(result: GateResult, verdict: CaseVerdict) -> str:
     """Return the command line that repeats a case.
 
     A small case, as where there is no GPU, selects the cases of full size that it stands for.
     """
-    head = "" if result.head == "working tree" else f" {result.head[:12]}"
-    return f"flopwatch gate {result.base[:12]}{head} -k {shlex.quote(verdict.case.id)}"
+    return f"flopwatch gate {commits(result)} -k {shlex.quote(verdict.case.id)}"
 
 
 def explain(result: GateResult, verdict: CaseVerdict) -> str:
     """Return the command line that says what the compiler does differently for a case."""
-    head = "" if result.head == "working tree" else f" {result.head[:12]}"
-    return f"flopwatch explain {shlex.quote(verdict.case.id)} {result.base[:12]}{head}"
+    return f"flopwatch explain {shlex.quote(verdict.case.id)} {commits(result)}"
 
 
 def slower_in_time(result: GateResult) -> list[CaseVerdict]:

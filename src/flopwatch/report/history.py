@@ -9,7 +9,7 @@ from rich.text import Text
 
 from flopwatch.report.foreign import safe
 from flopwatch.report.wording import count, effect
-from flopwatch.units import format_bytes, format_seconds
+from flopwatch.units import format_bytes, format_seconds, short_commit
 from flopwatch.waivers import printable
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def told(series: Series, unit: str) -> Iterator[str]:
     if len(series.points) > 1:
         yield f"first {_value(first, unit)}"
     for change in series.changes[-MAX_CHANGES:]:
-        yield f"{_CHANGE} {change.commit[:12]} {dates[change.commit]}: {words(change, unit)}"
+        yield f"{_CHANGE} {short_commit(change.commit)} {dates[change.commit]}: {words(change, unit)}"
     if series.changes[:-MAX_CHANGES]:
         yield f"and {len(series.changes) - MAX_CHANGES} changes before"
     yield f"last  {_value(last, unit)}"
@@ -176,4 +176,4 @@ def _floor(series: Series, columns: int) -> str:
 
 
 def _value(point: Point, unit: str) -> str:
-    return f"{point.commit[:12]} {point.date}: {'failed' if point.value is None else shown(point.value, unit)}"
+    return f"{short_commit(point.commit)} {point.date}: {'failed' if point.value is None else shown(point.value, unit)}"

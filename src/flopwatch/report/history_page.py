@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from flopwatch.report.escape import html
 from flopwatch.report.history import MAX_CHANGES, limits, place, shown, title, words
 from flopwatch.report.wording import count
+from flopwatch.units import short_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +69,7 @@ def page(history: History) -> str:
 
 def describe(history: History, series: Series) -> str:
     """Say in a sentence what the plot of a series shows, for whoever does not see it."""
-    points = [f"{point.commit[:12]} ({point.date}): {_said(point, history.unit)}" for point in series.points]
+    points = [f"{short_commit(point.commit)} ({point.date}): {_said(point, history.unit)}" for point in series.points]
     ends = points[:1] if len(points) == 1 else [points[0], points[-1]]
     changed = f"; {count(len(series.changes), 'change')} of level" if series.changes else "; no change of level"
     return f"{title(history, series)}; {count(len(points), 'commit')}, from {' to '.join(ends)}{changed}"
@@ -120,9 +121,9 @@ def _panel(history: History, series: Series, *, headed: bool) -> Iterator[str]:
     for index, point in enumerate(series.points):
         x = _x(index, series)
         if point.commit in changes:
-            told = html(f"{point.commit[:12]} {point.date}: {words(changes[point.commit], history.unit)}")
+            told = html(f"{short_commit(point.commit)} {point.date}: {words(changes[point.commit], history.unit)}")
             yield f'<line class="change" x1="{x}" x2="{x}" y1="{TOP}" y2="{floor}"><title>{told}</title></line>'
-        told = html(f"{point.commit[:12]} {point.date}: {_said(point, history.unit)}")
+        told = html(f"{short_commit(point.commit)} {point.date}: {_said(point, history.unit)}")
         if point.value is None:
             yield from _drawn(line)
             line = []
@@ -139,9 +140,9 @@ def _ends(series: Series) -> Iterator[str]:
     """Yield the first and the last commit, below the plot."""
     first, last = series.points[0], series.points[-1]
     y = HEIGHT - 12
-    yield f'<text x="{LEFT}" y="{y}">{html(f"{first.commit[:12]} {first.date}")}</text>'
+    yield f'<text x="{LEFT}" y="{y}">{html(f"{short_commit(first.commit)} {first.date}")}</text>'
     if last is not first:
-        label = html(f"{last.commit[:12]} {last.date}")
+        label = html(f"{short_commit(last.commit)} {last.date}")
         yield f'<text x="{WIDTH - RIGHT}" y="{y}" text-anchor="end">{label}</text>'
 
 
@@ -162,7 +163,7 @@ def _changes(history: History, series: Series) -> Iterator[str]:
     yield "<ul>"
     for change in series.changes[-MAX_CHANGES:]:
         told = f"{dates[change.commit]}: {words(change, history.unit)}"
-        yield f"<li><code>{html(change.commit[:12])}</code> {html(told)}</li>"
+        yield f"<li><code>{html(short_commit(change.commit))}</code> {html(told)}</li>"
     yield "</ul>"
 
 
@@ -174,7 +175,7 @@ def _table(history: History, series: Series) -> Iterator[str]:
     yield f"<caption>{name}</caption>"
     yield '<tr><th scope="col">commit</th><th scope="col">date</th><th scope="col">value</th></tr>'
     for point in reversed(series.points):
-        cells = (point.commit[:12], point.date, _said(point, history.unit))
+        cells = (short_commit(point.commit), point.date, _said(point, history.unit))
         yield f"<tr>{''.join(f'<td>{html(cell)}</td>' for cell in cells)}</tr>"
     yield "</table></div></details>"
 

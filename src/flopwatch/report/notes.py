@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flopwatch.model import Mark
 from flopwatch.report.headline import slower_in_time, slower_to_launch
 from flopwatch.report.wording import count, grouped, several
-from flopwatch.units import format_seconds
+from flopwatch.units import format_seconds, short_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +23,7 @@ def provenance(result: GateResult, promise: str = "") -> Iterator[str]:
         result: of a gate.
         promise: what holds of the verdicts of pairs, where there are any.
     """
-    head = result.head if result.head == "working tree" else result.head[:12]
-    parts = [f"{result.base[:12]} -> {head}", result.gpu or "no GPU"]
+    parts = [f"{short_commit(result.base)} -> {short_commit(result.head)}", result.gpu or "no GPU"]
     known = result.versions
     if result.machine is not None:
         known = result.machine.versions

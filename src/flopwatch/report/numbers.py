@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from flopwatch.model import Mark
+from flopwatch.model import Mark, eps_of
 from flopwatch.report.foreign import safe
 from flopwatch.report.wording import count
-from flopwatch.verdict import eps_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

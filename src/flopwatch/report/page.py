@@ -10,6 +10,7 @@ import math
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from flopwatch.model import eps_of
 from flopwatch.report.accused import accusations, reach
 from flopwatch.report.cases import chosen, summary, word
 from flopwatch.report.escape import html
@@ -19,7 +20,6 @@ from flopwatch.report.svg import effects, samples
 from flopwatch.report.wording import count, effect_of
 from flopwatch.static.devices import device_called
 from flopwatch.units import format_seconds
-from flopwatch.verdict import eps_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

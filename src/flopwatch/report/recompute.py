@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from flopwatch.gate.times import launch_design, launch_table, time_table
+from flopwatch.gate.times import fails_anyway, launch_design, launch_table, time_table
 from flopwatch.stats import Decision, Design, Stage, decide
 from flopwatch.verdict import margin_of
 
@@ -51,7 +51,13 @@ def differences(result: GateResult, config: Config) -> Iterator[str]:
         yield from _compared(verdict.case.id, verdict.time, series)
     if result.suite is not None or found.suite is not None:
         yield from _compared("the suite", result.suite, found.suite)
-    yield from _launches(result, names, margin_of(config.launch_margin_percent))
+    left_out = {
+        verdict.case.id
+        for verdict in timed
+        if verdict.launch is None and verdict.time and fails_anyway(verdict.mark, verdict.time, verdict.case, config)
+    }
+    asked = [name for name in names if name not in left_out]
+    yield from _launches(result, asked, margin_of(config.launch_margin_percent))
 
 
 def _design(result: GateResult) -> Design:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from flopwatch.errors import ExitCode, UndecidedError
 from flopwatch.gate import GateResult
-from flopwatch.model import Mark
+from flopwatch.model import WORKING_TREE, Mark
 from flopwatch.report.agreement import contradictions
-from flopwatch.report.headline import headline, reproduce, slower_in_time, slower_to_launch
+from flopwatch.report.headline import commits, headline, reproduce, slower_in_time, slower_to_launch
 from flopwatch.report.policy import violations
 from flopwatch.report.untrusted import load_result
+from flopwatch.units import short_commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 #: What is wrong with a result is named so often; a forged one has no end of it.
 MAX_PROBLEMS = 5
-_WORKING_TREE = "working tree"
 #: The worst first: a regression is certain, and what was refused may hide one.
 _ORDER = (ExitCode.REGRESSED, ExitCode.UNDECIDED, ExitCode.UNFIT, ExitCode.USAGE, ExitCode.OK)
 
@@ -47,7 +47,7 @@ class Origin:
         'pull request 7 at 0123456789ab'
         """
         who = f"pull request {self.pull_request}" if self.pull_request is not None else ""
-        return f"{who or 'commit'} at {self.sha[:12]}" if self.sha else who
+        return f"{who or 'commit'} at {short_commit(self.sha)}" if self.sha else who
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,8 +90,7 @@ class Reported:
         worst = next(_needy(self.result), None)
         if worst is not None:
             return reproduce(self.result, worst)
-        head = "" if self.result.head == _WORKING_TREE else f" {self.result.head[:12]}"
-        return f"flopwatch gate {self.result.base[:12]}{head}"
+        return f"flopwatch gate {commits(self.result)}"
 
 
 def report_on(
@@ -114,7 +113,7 @@ def report_on(
     except UndecidedError as error:
         return Reported(result=None, refusal=error.why, origin=origin)
     problems = [*contradictions(result)]
-    if origin.sha and result.head not in (origin.sha, _WORKING_TREE):
+    if origin.sha and result.head not in (origin.sha, WORKING_TREE):
         problems.insert(0, "it is about another commit")
     if policy is not None:
         problems += violations(result, policy)

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from flopwatch.report.escape import html
 from flopwatch.report.svg import along, canvas, dot, line
 from flopwatch.report.wording import count
-from flopwatch.static.devices import named_dtypes
+from flopwatch.static.device import named_dtypes
 from flopwatch.units import format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from flopwatch.gate import CaseVerdict
-    from flopwatch.static.devices import Device
+    from flopwatch.static.device import Device
 
 #: Layout, in units of the viewBox.
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, FOOT = 960.0, 420.0, 64.0, 28.0, 24.0, 48.0
@@ -161,7 +161,7 @@ def roofline(cases: Sequence[Placed], device: Device) -> str:
     cases = cases[:MAX_POINTS]
     if not cases:
         return ""
-    axes = _axes(cases, device)
+    axes = axes_of(cases, device)
     title = f"Roofline of the {device.name}: TFLOPS of {count(len(cases), 'case')}, base and head, by FLOPs a byte"
     parts = [canvas(WIDTH, HEIGHT, title), *_grid(axes), *_roof(axes, device, _roofs(cases, device))]
     for case in reversed(cases):
@@ -169,7 +169,7 @@ def roofline(cases: Sequence[Placed], device: Device) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def _axes(cases: Sequence[Placed], device: Device) -> _Axes:
+def axes_of(cases: Sequence[Placed], device: Device) -> _Axes:
     """Choose what the axes show: all points but the absurd ones, and always the ridges."""
     peaks = list(_roofs(cases, device))
     lowest, highest = math.log10(peaks[0]), math.log10(peaks[-1])

@@ -12,7 +12,8 @@ from flopwatch.report.causes import CODE
 from flopwatch.report.failed import failed
 from flopwatch.report.wording import count, grouped, several
 from flopwatch.static.comparison import Severity
-from flopwatch.units import format_bytes, format_seconds
+from flopwatch.static.recorder import Autotune
+from flopwatch.units import format_bytes, format_seconds, short_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -70,12 +71,16 @@ def sentence(survey: Survey) -> str:
 
 def provenance(survey: Survey) -> str:
     """Say what was compiled, by what, and how long that took."""
-    head = survey.head if survey.head == "working tree" else survey.head[:12]
-    sides = head if survey.base is None else f"{survey.base[:12]} -> {head}"
+    sides = " -> ".join(short_commit(side) for side in (survey.base, survey.head) if side is not None)
     versions = ", ".join(f"{name} {version}" for name, version in survey.versions.items())
     parts = [sides, "no GPU was used", versions, format_seconds(survey.seconds)]
-    if survey.autotune.value != "all":
-        parts.insert(1, f"the {survey.autotune.value} configuration of each autotuned kernel alone")
+    match survey.autotune:
+        case Autotune.PREDICTED:
+            parts.insert(1, "of autotuned kernels the configurations that a call would time")
+        case Autotune.FIRST:
+            parts.insert(1, "the first configuration of each autotuned kernel alone")
+        case Autotune.ALL:
+            pass
     return "; ".join(parts)
 
 

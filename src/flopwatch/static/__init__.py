@@ -1,7 +1,8 @@
 """What can be learnt of kernels without a GPU: a pretended one, the compiler's facts, and their comparison."""
 
 from flopwatch.static.comparison import FactChange, Severity, compare_facts
-from flopwatch.static.devices import DEVICES, Device, find_device
+from flopwatch.static.device import Device
+from flopwatch.static.devices import DEVICES, find_device
 from flopwatch.static.facts import kernel_facts
 from flopwatch.static.identity import CaseIdentity, case_identity, differing_parts, is_same
 from flopwatch.static.occupancy import Occupancy, occupancy

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flopwatch.errors import UnsupportedTritonError
+from flopwatch.static.flow import reachable
 from flopwatch.static.sass import ALL, INT64, InstructionCounts
 
 if TYPE_CHECKING:
@@ -176,18 +177,8 @@ def _loops(blocks: Sequence[_Block]) -> list[_Block]:
     for place, others in enumerate(after):
         for other in others:
             if other <= place:
-                inside |= _closure(other, after) & _closure(place, before)
+                inside |= reachable([other], after) & reachable([place], before)
     return [blocks[place] for place in sorted(inside)]
-
-
-def _closure(start: int, edges: Sequence[Sequence[int]]) -> set[int]:
-    found, waiting = {start}, [start]
-    while waiting:
-        for place in edges[waiting.pop()]:
-            if place not in found:
-                found.add(place)
-                waiting.append(place)
-    return found
 
 
 def amd_instruction_class(opcode: str) -> str:

@@ -21,7 +21,8 @@ from flopwatch.errors import UsageError
 from flopwatch.static.arguments import ArgumentTexts, argument_values
 from flopwatch.static.driver import benchmark_nothing
 from flopwatch.static.facts import resources
-from flopwatch.static.handles import BEFORE_ARGUMENTS, handle_arguments, handle_name, handle_texts
+from flopwatch.static.handles import BEFORE_ARGUMENTS, handle_arguments, handle_texts
+from flopwatch.static.names import KernelNames
 from flopwatch.static.ptxas import METADATA_KEY, ptxas_facts
 from flopwatch.static.recorder import Autotune, Launch, LaunchFailure, Recorder, Tuning
 from flopwatch.static.specialization import config_text, variant_text
@@ -46,6 +47,7 @@ class Capture:
         self._fits = False  # one configuration, at least, of the autotuned call that runs now
         self._running: Any = None  # the function whose own `run` compiles and launches
         self._texts = ArgumentTexts()
+        self._names = KernelNames()
         self._functions: set[Any] = set()
         self._tuners: set[Any] = set()
 
@@ -83,7 +85,9 @@ class Capture:
             self._note(function)
         config, variant, given = _described(function, args, arguments)
         launch = _Launching(kwargs)
-        described = self._launched(_name(function), launch, (*args, *kwargs.values()), config=config, variant=variant)
+        described = self._launched(
+            self._own_name(function), launch, (*args, *kwargs.values()), config=config, variant=variant
+        )
         with described, self._inside(function):
             launch.arguments, launch.values = self._texts.named(given), argument_values(given)
             kernel = original(function, *args, **launch.kwargs)
@@ -111,7 +115,7 @@ class Capture:
         except Exception as error:
             if self._running is None:
                 config, variant = handle_texts(kernel)
-                self._note_failure(handle_name(kernel), config, variant, error)
+                self._note_failure(self._handle_name(kernel), config, variant, error)
             raise
         taken = resources(kernel)
         if taken:
@@ -133,12 +137,22 @@ class Capture:
         self.recorder.compiled[kernel.hash] = kernel
         launch = _Launching({"grid": grid})
         config, variant = handle_texts(kernel)
-        with self._launched(handle_name(kernel), launch, given, config=config, variant=variant):
+        with self._launched(self._handle_name(kernel), launch, given, config=config, variant=variant):
             named = handle_arguments(kernel, given)
             launch.arguments, launch.values = self._texts.named(named), argument_values(named)
             launch.binary_hash = kernel.hash
             launch.grid = tuple(int(size) for size in grid)
             return launcher(*args)
+
+    def _own_name(self, function: Any) -> str:  # noqa: ANN401 - untyped triton
+        """Return the name of a function, which no other has that is compiled to something else."""
+        called = _name(function)
+        return called if isinstance(function, InterpretedFunction) else self._names.name(called, function.cache_key)
+
+    def _handle_name(self, kernel: Any) -> str:  # noqa: ANN401 - untyped triton
+        """Return the name of the kernel's function; of one that was read as IR, its symbol."""
+        function = getattr(kernel.src, "fn", None)
+        return self._own_name(function) if function is not None else self._names.name(kernel.name, kernel.src.hash())
 
     def _note(self, function: Any) -> None:  # noqa: ANN401 - untyped triton
         if not any(function is launched for launched in self.recorder.kernels):
@@ -218,18 +232,33 @@ class Capture:
             self._tuners.add(tuner)
             state = vars(tuner)
             self.restore.callback(_reset, state, dict(state))
-            state.update(cache={}, cache_results=False, do_bench=self._benchmark(_is_interpreted(tuner)))
-        # Each call tries all configurations: the GPU's choice may be any, and what is tried for one call says nothing
-        # of another with the same key and other alignments or another grid.
+            state.update(
+                cache={},
+                cache_results=False,
+                do_bench=self._benchmark(isinstance(_function(tuner), InterpretedFunction)),
+                prune_configs=functools.partial(self._candidates, tuner),
+            )
+        # Each call tries its configurations: the GPU's choice may be any of them, and what is tried for one call says
+        # nothing of another with the same key and other alignments or another grid.
         tuner.cache.clear()
         self._fits = False
         self.recorder.tunings.append(self._tuning(tuner, args, kwargs))
         return original(tuner, *args, **kwargs)
 
+    def _candidates(self, tuner: Any, kwargs: dict[str, Any]) -> list[Any]:  # noqa: ANN401 - untyped triton
+        """Return what is tried, in order: what a call would time, then what only the kernel's own model leaves out."""
+        timed: list[Any] = type(tuner).prune_configs(tuner, kwargs)
+        predicts = tuner.perf_model is not None or type(tuner).prune_configs is not Autotuner.prune_configs
+        if self.recorder.autotune is not Autotune.ALL or not predicts:
+            return timed
+        rule = tuner.early_config_prune
+        able = rule(tuner.configs, tuner.nargs, **kwargs) if rule else tuner.configs
+        return list(dict.fromkeys([*timed, *able]))
+
     def _tuning(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tuning:  # noqa: ANN401 - untyped triton
         given = {**dict(zip(tuner.arg_names, args, strict=False)), **kwargs}
         return Tuning(
-            kernel=tuner.base_fn.__name__,
+            kernel=self._own_name(_function(tuner)),
             keys=self._texts.named({name: given.get(name) for name in tuner.keys}),
             configs=tuple(", ".join(self._texts.named(config.all_kwargs())) for config in tuner.configs),
             tuner=tuner,
@@ -326,11 +355,12 @@ def _keep_ptxas_log(
     return binary
 
 
-def _is_interpreted(tuner: Any) -> bool:  # noqa: ANN401 - untyped triton
+def _function(tuner: Any) -> Any:  # noqa: ANN401 - untyped triton
+    """Return what an autotuner tunes, without the heuristics around it."""
     function = tuner.fn
     while not isinstance(function, JITFunction | InterpretedFunction):
         function = function.fn
-    return isinstance(function, InterpretedFunction)
+    return function
 
 
 def _name(function: Any) -> str:  # noqa: ANN401 - untyped triton

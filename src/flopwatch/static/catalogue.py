@@ -10,7 +10,7 @@ from flopwatch.static.devices import DEVICES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flopwatch.static.devices import Device
+    from flopwatch.static.device import Device
 
 _HEAD = """\
 # Devices

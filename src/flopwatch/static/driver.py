@@ -13,7 +13,7 @@ from triton.backends.driver import GPUDriver
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from flopwatch.static.devices import Device
+    from flopwatch.static.device import Device
 
 # Triton caches kernels and shared memory limits by the device's ordinal alone, so that two devices pretended one after
 # the other must not have the same. Real ordinals are small.

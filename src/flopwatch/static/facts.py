@@ -11,12 +11,12 @@ from flopwatch.errors import UnsupportedTritonError
 from flopwatch.model import Failure, KernelFacts, from_json, to_json
 from flopwatch.static.amdgcn import amd_resources, count_amd_instructions
 from flopwatch.static.elf import code_fingerprint
-from flopwatch.static.occupancy import occupancy
+from flopwatch.static.occupancy import Occupancy, occupancy
 from flopwatch.static.ptxas import METADATA_KEY
 from flopwatch.static.sass import InstructionCounts, count_instructions
 
 if TYPE_CHECKING:
-    from flopwatch.static.devices import Device
+    from flopwatch.static.device import Device
     from flopwatch.static.recorder import Launch, LaunchFailure, Recorder
 
 _LONGEST_MESSAGE = 2000
@@ -77,31 +77,24 @@ def _failed(seen: LaunchFailure, device: Device, *, chosen: bool) -> KernelFacts
 
 def _compiled(launch: Launch, kernel: Any, device: Device, *, chosen: bool) -> KernelFacts:  # noqa: ANN401 - triton's
     metadata, taken = kernel.metadata, resources(kernel)
-    resident = occupancy(
-        device,
-        registers=taken["registers"],
-        shared_bytes=metadata.shared,
-        num_warps=metadata.num_warps,
-        tensor_memory_columns=getattr(metadata, "tmem_size", None) or 0,
-        scalar_registers=taken.get("scalar_registers", 0),
-    )
+    resident = kernel_occupancy(kernel, device)
     return KernelFacts(
         kernel=launch.kernel,
         device=device.key,
         config=launch.config or "",
         variant=launch.variant,
         chosen=chosen,
-        registers=taken["registers"],
+        registers=taken.get("registers"),
         accumulator_registers=taken.get("accumulator_registers"),
         scalar_registers=taken.get("scalar_registers"),
-        spill_store_bytes=taken["spill_store_bytes"],
-        spill_load_bytes=taken["spill_load_bytes"],
-        stack_bytes=taken["stack_bytes"],
+        spill_store_bytes=taken.get("spill_store_bytes"),
+        spill_load_bytes=taken.get("spill_load_bytes"),
+        stack_bytes=taken.get("stack_bytes"),
         shared_bytes=metadata.shared,
         num_warps=metadata.num_warps,
         num_stages=metadata.num_stages,
-        occupancy=resident.share,
-        occupancy_limit=resident.limit,
+        occupancy=resident.share if resident else None,
+        occupancy_limit=resident.limit if resident else "",
         code_fingerprint=kernel_fingerprint(kernel),
     )
 
@@ -115,6 +108,21 @@ def resources(kernel: Any) -> dict[str, int]:  # noqa: ANN401 - triton's
         return asdict(amd_resources(text))
     told: dict[str, int] = getattr(kernel.metadata, METADATA_KEY, {})
     return told
+
+
+def kernel_occupancy(kernel: Any, device: Device) -> Occupancy | None:  # noqa: ANN401 - triton's
+    """Return how many blocks of a compiled kernel a multiprocessor holds; None where its registers are not known."""
+    taken, metadata = resources(kernel), kernel.metadata
+    if not taken:
+        return None
+    return occupancy(
+        device,
+        registers=taken["registers"],
+        shared_bytes=metadata.shared,
+        num_warps=metadata.num_warps,
+        tensor_memory_columns=getattr(metadata, "tmem_size", None) or 0,
+        scalar_registers=taken.get("scalar_registers", 0),
+    )
 
 
 def _binary(kernel: Any) -> bytes:  # noqa: ANN401 - triton's

@@ -6,7 +6,7 @@ registers before they choose a grid.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from flopwatch.static.facts import kernel_fingerprint
 from flopwatch.static.specialization import config_text, variant_text
@@ -20,12 +20,6 @@ _DIVISIBLE = "tt.divisibility"
 #: What `CompiledKernel.run` is given before the kernel's own arguments: three sizes of the grid, stream, function,
 #: metadata, metadata of the launch, and two hooks; so in Triton 3.6 to 3.9.
 BEFORE_ARGUMENTS = 9
-
-
-def handle_name(kernel: Any) -> str:  # noqa: ANN401 - untyped triton
-    """Return the name of the kernel's function; of one that was read as IR, its symbol."""
-    function = getattr(kernel.src, "fn", None)
-    return cast("str", kernel.name if function is None else function.fn.__name__)
 
 
 def handle_texts(kernel: Any) -> tuple[str, str]:  # noqa: ANN401 - untyped triton

@@ -8,7 +8,7 @@ Import this only where ``TRITON_INTERPRET=1`` was set before Triton was imported
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -18,12 +18,11 @@ from triton.experimental.gluon import language as gl
 from triton.language.extra import libdevice
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from flopwatch.static.interpreter_arithmetic import PROBES as ARITHMETIC_PROBES
+from flopwatch.static.interpreter_arithmetic import SIZE, copies, numbers, same
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_SIZE = 16
-#: What torch rounds as a device does: to the nearest, ties to even. Larger numbers than these saturate on a device.
-_FP8 = {torch.float8_e5m2: 57344.0, torch.float8_e4m3fn: 448.0}
 
 
 @triton.jit
@@ -135,62 +134,6 @@ def _scan(x, out, SIZE: tl.constexpr):
 
 
 @triton.jit
-def _integers(x, y, out, SIZE: tl.constexpr):
-    i = tl.arange(0, SIZE)
-    a, b = tl.load(x + i), tl.load(y + i)
-    tl.store(out + i, a // b)
-    tl.store(out + SIZE + i, a % b)
-    tl.store(out + 2 * SIZE + i, a >> 1)
-    tl.store(out + 3 * SIZE + i, a * 123456789)
-
-
-@triton.jit
-def _umulhi(x, y, out, SIZE: tl.constexpr):
-    i = tl.arange(0, SIZE)
-    tl.store(out + i, tl.umulhi(tl.load(x + i), tl.load(y + i)))
-
-
-@triton.jit
-def _masks(x, out, SIZE: tl.constexpr):
-    i = tl.arange(0, SIZE)
-    positive = tl.load(x + i) > 0
-    tl.store(out + i, (positive + positive).to(tl.int32))
-
-
-@triton.jit
-def _philox(out):
-    key = tl.full((1,), 0, tl.uint64)
-    zero = tl.full((1,), 0, tl.uint32)
-    a, b, c, d = tl.philox(key, zero, zero, zero, zero)
-    i = tl.arange(0, 1)
-    tl.store(out + i, a)
-    tl.store(out + 1 + i, b)
-    tl.store(out + 2 + i, c)
-    tl.store(out + 3 + i, d)
-
-
-@triton.jit
-def _fma(x, y, z, out, SIZE: tl.constexpr):
-    i = tl.arange(0, SIZE)
-    tl.store(out + i, tl.fma(tl.load(x + i), tl.load(y + i), tl.load(z + i)))
-
-
-@triton.jit
-def _nan(x, y, out, SIZE: tl.constexpr):
-    i = tl.arange(0, SIZE)
-    a, b = tl.load(x + i), tl.load(y + i)
-    tl.store(out + i, tl.maximum(a, b))
-    tl.store(out + SIZE + i, tl.minimum(a, b))
-    tl.store(out + 2 * SIZE + i, tl.clamp(a, -1.0, 1.0))
-
-
-@triton.jit
-def _cast(x, out, SIZE: tl.constexpr):
-    i = tl.arange(0, SIZE)
-    tl.store(out + i, tl.load(x + i).to(out.dtype.element_ty))
-
-
-@triton.jit
 def _atomics(x, out, SIZE: tl.constexpr):
     i = tl.arange(0, SIZE)
     a = tl.load(x + i)
@@ -246,73 +189,58 @@ def _gluon(x, out, SIZE: gl.constexpr):
     gl.store(out + i, gl.load(x + i))
 
 
-def _numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return numbers of both signs, none zero; the same every time, and without touching any generator."""
-    count = torch.Size(shape).numel()
-    return ((torch.arange(count, dtype=torch.float32) * 37 % 101 - 50.5) / 8).reshape(shape).to(dtype)
-
-
-def _copies(kernel: Any, change: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype = torch.float32) -> bool:  # noqa: ANN401 - untyped triton
-    """Tell whether a kernel of one input makes of it what torch does."""
-    x = _numbers(_SIZE, dtype=dtype)
-    expected = change(x)
-    out = torch.zeros_like(expected)
-    kernel[(1,)](x, out, SIZE=_SIZE)
-    return torch.equal(out, expected)
-
-
 def _libdevice_is_right() -> bool:
-    x = _numbers(_SIZE).abs()
+    x = numbers(SIZE).abs()
     out = torch.zeros_like(x)
-    _libdevice[(1,)](x, out, SIZE=_SIZE)
+    _libdevice[(1,)](x, out, SIZE=SIZE)
     wide = x.double()
     return torch.allclose(out.double(), wide.rsqrt() + wide.tanh() * wide.erf(), rtol=1e-6, atol=0)
 
 
 def _dot_is_right(dtype: torch.dtype, result: torch.dtype) -> bool:
-    x = (torch.arange(_SIZE * _SIZE) * 37 % 13 - 6).reshape(_SIZE, _SIZE)
+    x = (torch.arange(SIZE * SIZE) * 37 % 13 - 6).reshape(SIZE, SIZE)
     y = x.T.contiguous()
-    out = torch.zeros(_SIZE, _SIZE, dtype=result)
-    _dot[(1,)](x.to(dtype), y.to(dtype), out, SIZE=_SIZE)
+    out = torch.zeros(SIZE, SIZE, dtype=result)
+    _dot[(1,)](x.to(dtype), y.to(dtype), out, SIZE=SIZE)
     return torch.equal(out.long(), x @ y)
 
 
 def _batched_dot_is_right() -> bool:
-    x = (torch.arange(2 * _SIZE * _SIZE) * 37 % 13 - 6).reshape(2, _SIZE, _SIZE).float()
+    x = (torch.arange(2 * SIZE * SIZE) * 37 % 13 - 6).reshape(2, SIZE, SIZE).float()
     out = torch.zeros_like(x)
-    _batched_dot[(1,)](x, out, SIZE=_SIZE)
+    _batched_dot[(1,)](x, out, SIZE=SIZE)
     return torch.equal(out, x @ x)
 
 
 def _dot_scaled_is_right() -> bool:
-    x = (torch.arange(_SIZE * 32) * 37 % 13 - 6).reshape(_SIZE, 32).float()
-    scale = (torch.arange(_SIZE) % 3 + 126).to(torch.uint8)
-    out = torch.zeros(_SIZE, _SIZE)
-    _dot_scaled[(1,)](x.to(torch.float8_e4m3fn), scale, out, SIZE=_SIZE)
+    x = (torch.arange(SIZE * 32) * 37 % 13 - 6).reshape(SIZE, 32).float()
+    scale = (torch.arange(SIZE) % 3 + 126).to(torch.uint8)
+    out = torch.zeros(SIZE, SIZE)
+    _dot_scaled[(1,)](x.to(torch.float8_e4m3fn), scale, out, SIZE=SIZE)
     scaled = x * torch.exp2(scale.float() - 127)[:, None]
     return torch.equal(out, scaled @ scaled.T)
 
 
 def _histogram_is_right() -> bool:
-    x = (torch.arange(_SIZE, dtype=torch.int32) * 5 % 7).int()
-    out = torch.zeros(_SIZE, dtype=torch.int32)
-    _histogram[(1,)](x, out, SIZE=_SIZE)
-    return torch.equal(out, torch.bincount(x, minlength=_SIZE).int())
+    x = (torch.arange(SIZE, dtype=torch.int32) * 5 % 7).int()
+    out = torch.zeros(SIZE, dtype=torch.int32)
+    _histogram[(1,)](x, out, SIZE=SIZE)
+    return torch.equal(out, torch.bincount(x, minlength=SIZE).int())
 
 
 def _gather_is_right() -> bool:
-    x, index = _numbers(_SIZE), (torch.arange(_SIZE, dtype=torch.int32) * 5 % _SIZE).int()
+    x, index = numbers(SIZE), (torch.arange(SIZE, dtype=torch.int32) * 5 % SIZE).int()
     out = torch.zeros_like(x)
-    _gather[(1,)](x, index, out, SIZE=_SIZE)
+    _gather[(1,)](x, index, out, SIZE=SIZE)
     return torch.equal(out, x[index.long()])
 
 
 def _rearranging_is_right() -> bool:
-    x, y = _numbers(_SIZE), _numbers(_SIZE).flip(0)
-    out = torch.zeros(4 * _SIZE)
-    _rearrange[(1,)](x, y, out, SIZE=_SIZE)
+    x, y = numbers(SIZE), numbers(SIZE).flip(0)
+    out = torch.zeros(4 * SIZE)
+    _rearrange[(1,)](x, y, out, SIZE=SIZE)
     joined = torch.stack((x, y), -1)
-    turned = joined.reshape(4, _SIZE // 2).T
+    turned = joined.reshape(4, SIZE // 2).T
     return torch.equal(out, torch.cat((torch.stack((x * 2, y), -1).flatten(), turned.flatten())))
 
 
@@ -326,116 +254,37 @@ def _folded(x: torch.Tensor) -> torch.Tensor:
 
 def _reductions_are_right() -> bool:
     # Small integers: the order in which an operation that is not associative is folded is the interpreter's own.
-    x = (torch.arange(_SIZE) * 5 % 7).float()
+    x = (torch.arange(SIZE) * 5 % 7).float()
     out = torch.zeros(4)
-    _reduce[(1,)](x, out, SIZE=_SIZE)
+    _reduce[(1,)](x, out, SIZE=SIZE)
     expected = torch.tensor([6.0, float(x.argmax()), float(x.argmin()), float(_folded(x)[-1])])
     return torch.equal(out, expected)
 
 
 def _scans_are_right() -> bool:
-    x = (torch.arange(_SIZE) * 5 % 7).float()
-    out = torch.zeros(2 * _SIZE)
-    _scan[(1,)](x, out, SIZE=_SIZE)
+    x = (torch.arange(SIZE) * 5 % 7).float()
+    out = torch.zeros(2 * SIZE)
+    _scan[(1,)](x, out, SIZE=SIZE)
     return torch.equal(out, torch.cat((x.flip(0).cumsum(0).flip(0), _folded(x))))
 
 
-def _integers_are_right() -> bool:
-    x = torch.arange(_SIZE, dtype=torch.int32) * 1234567 - 9876543
-    y = torch.tensor([3, -7], dtype=torch.int32).repeat(_SIZE // 2)
-    out = torch.zeros(4 * _SIZE, dtype=torch.int32)
-    _integers[(1,)](x, y, out, SIZE=_SIZE)
-    wrapped = (x.long() * 123456789 + 2**31) % 2**32 - 2**31
-    expected = (torch.div(x, y, rounding_mode="trunc"), torch.fmod(x, y), x >> 1, wrapped.int())
-    return torch.equal(out, torch.cat(expected))
-
-
-def _umulhi_is_right() -> bool:
-    x, y = torch.arange(-8, 8, dtype=torch.int32) * 123456789, torch.arange(_SIZE, dtype=torch.int32) * 98765432
-    out = torch.zeros_like(x)
-    _umulhi[(1,)](x, y, out, SIZE=_SIZE)
-    high = [(a % 2**32) * (b % 2**32) >> 32 for a, b in zip(x.tolist(), y.tolist(), strict=True)]
-    return [value % 2**32 for value in out.tolist()] == high
-
-
-def _philox_is_right() -> bool:
-    out = torch.zeros(4, dtype=torch.int32)
-    _philox[(1,)](out)
-    # Random123's known answer for philox4x32-10 with counter and key 0.
-    return [value % 2**32 for value in out.tolist()] == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
-
-
-def _fma_is_right() -> bool:
-    x = 1 + _numbers(_SIZE) * 2.0**-12
-    z = -(x * x)
-    out = torch.zeros_like(x)
-    _fma[(1,)](x, x, z, out, SIZE=_SIZE)
-    return torch.equal(out, (x.double() * x.double() + z.double()).float())
-
-
-def _nans_are_right() -> bool:
-    x, y = _numbers(_SIZE), _numbers(_SIZE).flip(0)
-    x[3] = y[5] = float("nan")
-    out = torch.zeros(3 * _SIZE)
-    _nan[(1,)](x, y, out, SIZE=_SIZE)
-    expected = torch.cat(
-        (torch.fmax(x, y), torch.fmin(x, y), torch.fmin(torch.fmax(x, torch.tensor(-1.0)), torch.tensor(1.0)))
-    )
-    return torch.equal(out, expected)
-
-
-def _fp8_widening_is_right() -> bool:
-    return all(
-        _widening_is_right(dtype, wide) for dtype in _FP8 for wide in (torch.float16, torch.float32, torch.bfloat16)
-    )
-
-
-def _widening_is_right(dtype: torch.dtype, wide: torch.dtype) -> bool:
-    x = torch.arange(256, dtype=torch.int32).to(torch.uint8).view(dtype)
-    out = torch.zeros(256, dtype=wide)
-    _cast[(1,)](x, out, SIZE=256)
-    return torch.equal(out.nan_to_num(nan=12345.0), x.to(wide).nan_to_num(nan=12345.0)) and torch.equal(
-        out.isinf(), x.to(wide).isinf()
-    )
-
-
-def _fp8_rounding_is_right() -> bool:
-    return all(
-        _rounding_is_right(dtype, wide) for dtype in _FP8 for wide in (torch.float32, torch.float16, torch.bfloat16)
-    )
-
-
-def _rounding_is_right(dtype: torch.dtype, wide: torch.dtype) -> bool:
-    """Tell whether all fp8 numbers, what is halfway between them and what is beyond them are rounded as on a device."""
-    known = torch.arange(127, dtype=torch.int32).to(torch.uint8).view(dtype).float()
-    known = known[known.isfinite()].sort().values
-    halfway = (known[1:] + known[:-1]) / 2
-    x = torch.cat((known, halfway, halfway * 1.01, halfway * 0.99))
-    x = torch.cat((x, -x, torch.tensor([_FP8[dtype] * 1.1, -_FP8[dtype] * 1.1]))).to(wide)
-    padded = torch.zeros(1024, dtype=wide)
-    padded[: x.numel()] = x
-    out = torch.zeros(1024, dtype=dtype)
-    _cast[(1,)](padded, out, SIZE=1024)
-    return torch.equal(out.float(), padded.float().clamp(-_FP8[dtype], _FP8[dtype]).to(dtype).float())
-
-
 def _atomics_are_right(dtype: torch.dtype) -> bool:
-    x, out = torch.arange(_SIZE).to(dtype), torch.ones(2, dtype=dtype)
-    _atomics[(1,)](x, out, SIZE=_SIZE)
+    x, out = torch.arange(SIZE).to(dtype), torch.ones(2, dtype=dtype)
+    _atomics[(1,)](x, out, SIZE=SIZE)
     return out.tolist() == [57, 65]
 
 
 def _float_atomics_are_right() -> bool:
-    x, out = _numbers(_SIZE), torch.zeros(4)
-    _atomic_max[(1,)](x, out, SIZE=_SIZE)
+    x, out = numbers(SIZE), torch.zeros(4)
+    _atomic_max[(1,)](x, out, SIZE=SIZE)
     return torch.equal(out, torch.stack((x[::2].max(), x[1::2].max(), x[::2].min(), x[1::2].min())))
 
 
 def _descriptors_are_right() -> bool:
-    x = _numbers(_SIZE, _SIZE)
+    x = numbers(SIZE, SIZE)
     out, copy = torch.ones_like(x), torch.zeros_like(x)
-    _descriptor[(1,)](x, out, SIZE=_SIZE)
-    block = [_SIZE, _SIZE]
+    _descriptor[(1,)](x, out, SIZE=SIZE)
+    block = [SIZE, SIZE]
     _host_descriptor[(1,)](TensorDescriptor.from_tensor(x, block), TensorDescriptor.from_tensor(copy, block))
     cut = x.clone()
     cut[-3:] = 0
@@ -443,38 +292,34 @@ def _descriptors_are_right() -> bool:
 
 
 def _descriptor_adding_is_right() -> bool:
-    x = _numbers(_SIZE, _SIZE)
+    x = numbers(SIZE, SIZE)
     out = torch.ones_like(x)
-    _descriptor_add[(1,)](x, out, SIZE=_SIZE)
+    _descriptor_add[(1,)](x, out, SIZE=SIZE)
     return torch.equal(out, x + 1)
 
 
 def _descriptor_gathering_is_right() -> bool:
-    x = _numbers(_SIZE, _SIZE)
+    x = numbers(SIZE, SIZE)
     out = torch.zeros_like(x)
-    _descriptor_gather[(1,)](x, out, SIZE=_SIZE)
+    _descriptor_gather[(1,)](x, out, SIZE=SIZE)
     return torch.equal(out, x.flip(0))
 
 
 def _padding_is_right() -> bool:
     for dtype in (torch.float32, torch.bfloat16):
-        x = _numbers(_SIZE, _SIZE, dtype=dtype)
+        x = numbers(SIZE, SIZE, dtype=dtype)
         out = torch.zeros_like(x)
-        _padding[(1,)](x, out, SIZE=_SIZE)
+        _padding[(1,)](x, out, SIZE=SIZE)
         if not (out[-3:].isnan().all() and torch.equal(out[:-3], x[:-3])):
             return False
     return True
 
 
-def _same(x: torch.Tensor) -> torch.Tensor:
-    return x
-
-
 PROBES: dict[str, Callable[[], bool]] = {
     "libdevice": _libdevice_is_right,
-    "inline_asm": lambda: _copies(_inline_asm, _same),
-    "map_elementwise": lambda: _copies(_map, lambda x: x + 1),
-    "Gluon": lambda: _copies(_gluon, _same),
+    "inline_asm": lambda: copies(_inline_asm, same),
+    "map_elementwise": lambda: copies(_map, lambda x: x + 1),
+    "Gluon": lambda: copies(_gluon, same),
     "dot of float16": lambda: _dot_is_right(torch.float16, torch.float32),
     "dot of float32": lambda: _dot_is_right(torch.float32, torch.float32),
     "dot of int8": lambda: _dot_is_right(torch.int8, torch.int32),
@@ -483,22 +328,15 @@ PROBES: dict[str, Callable[[], bool]] = {
     ),
     "dot of batches": _batched_dot_is_right,
     "dot_scaled": _dot_scaled_is_right,
-    "flip": lambda: _copies(_flip, lambda x: x.flip(0)),
-    "sort": lambda: _copies(_sort, lambda x: x.sort().values),
-    "sort of bfloat16": lambda: _copies(_sort, lambda x: x.sort().values, torch.bfloat16),
+    "flip": lambda: copies(_flip, lambda x: x.flip(0)),
+    "sort": lambda: copies(_sort, lambda x: x.sort().values),
+    "sort of bfloat16": lambda: copies(_sort, lambda x: x.sort().values, torch.bfloat16),
     "histogram": _histogram_is_right,
     "gather": _gather_is_right,
     "join, split, interleave, reshape, trans": _rearranging_is_right,
     "reductions, argmax": _reductions_are_right,
     "scans": _scans_are_right,
-    "integer arithmetic": _integers_are_right,
-    "arithmetic of masks": lambda: _copies(_masks, lambda x: torch.zeros_like(x, dtype=torch.int32)),
-    "umulhi of signed integers": _umulhi_is_right,
-    "random numbers": _philox_is_right,
-    "fma": _fma_is_right,
-    "maximum, minimum, clamp of NaN": _nans_are_right,
-    "float8 to wider": _fp8_widening_is_right,
-    "wider to float8": _fp8_rounding_is_right,
+    **ARITHMETIC_PROBES,
     "atomic_add of float32": lambda: _atomics_are_right(torch.float32),
     "atomic_add of float16": lambda: _atomics_are_right(torch.float16),
     "atomic_add of bfloat16": lambda: _atomics_are_right(torch.bfloat16),

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flopwatch.errors import UnsupportedTritonError, UsageError
-from flopwatch.static.sass import find_nvdisasm
+from flopwatch.errors import UsageError
+from flopwatch.static.nvdisasm import run_nvdisasm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from flopwatch.static.devices import Device
+    from flopwatch.static.device import Device
     from flopwatch.static.recorder import Recorder
 
 #: The levels of each of Triton's backends, in the order of compiling.
@@ -22,7 +19,6 @@ LEVELS = {
     "hip": ("ttir", "ttgir", "llir", "amdgcn"),
 }
 _SASS, _CUBIN = "sass", "cubin"
-_DEADLINE_S = 120.0
 
 
 def levels_of(device: Device, asked: Iterable[str] = ()) -> tuple[str, ...]:
@@ -79,29 +75,4 @@ def list_machine_code(binary: bytes) -> str:
     Raises:
         UnsupportedTritonError: Triton has no nvdisasm, or it does not understand the binary.
     """
-    program = find_nvdisasm()
-    if program is None:
-        raise UnsupportedTritonError(
-            "Triton has no nvdisasm",
-            why="its wheel has one, in backends/nvidia/bin",
-            todo="install Triton from PyPI, or name a nvdisasm in TRITON_NVDISASM_PATH",
-        )
-    with tempfile.TemporaryDirectory(prefix="flopwatch-") as folder:
-        file = Path(folder, "code.cubin")
-        file.write_bytes(binary)
-        command = [str(program), "--print-code", "--print-line-info-inline", str(file)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)  # noqa: S603 - Triton's own program
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise _failed(str(error)) from None
-    if done.returncode:
-        raise _failed(next(iter(done.stderr.strip().splitlines()), f"exit {done.returncode}"))
-    return done.stdout
-
-
-def _failed(why: str) -> UnsupportedTritonError:
-    return UnsupportedTritonError(
-        "nvdisasm does not list the machine code",
-        why=why[:500],
-        todo="reinstall triton, unset TRITON_NVDISASM_PATH, or leave out --level sass",
-    )
+    return run_nvdisasm(binary, "--print-code", "--print-line-info-inline")

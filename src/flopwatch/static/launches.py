@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from flopwatch.model import KernelFacts
 from flopwatch.static.comparison import FactChange, Severity
+from flopwatch.static.devices import DEVICES
 from flopwatch.static.matching import match_kernels, match_variants
+from flopwatch.static.names import function_name, numbered_name
 from flopwatch.static.traffic.findings import LAUNCHES, OUT_OF_BOUNDS, traffic_findings
 from flopwatch.static.traffic.result import Traffic
 
@@ -26,6 +29,60 @@ class Launched:
 
     facts: tuple[KernelFacts, ...] = ()
     traffic: tuple[Traffic, ...] = ()
+
+
+def name_apart(*sides: Mapping[Case, Launched]) -> tuple[dict[Case, Launched], ...]:
+    """Give kernels of one name that different cases launch, and that are not the same one, names of their own.
+
+    Who compiles a case numbers its kernels (`flopwatch.static.names`), and knows of no other case. Here they are
+    numbered through all cases, in order, and on every side alike: what two cases call the same is one kernel unless, on
+    one side, the same arguments and configuration come to other facts.
+    """
+    known: list[dict[tuple[str, ...], KernelFacts]] = [{} for _ in sides]
+    names: dict[Case, dict[str, str]] = {}
+    for case in dict.fromkeys(case for side in sides for case in side):
+        given = names[case] = {}
+        facts = [side.get(case, Launched()).facts for side in sides]
+        for kernel in sorted(
+            {fact.kernel for of_side in facts for fact in of_side}, key=lambda name: (len(name), name)
+        ):
+            own = [[fact for fact in of_side if fact.kernel == kernel] for of_side in facts]
+            name = next(
+                name
+                for name in (numbered_name(function_name(kernel), number) for number in itertools.count(1))
+                if name not in given.values()
+                and not any(
+                    _is_other(before.get((name, *fact.key[1:]), fact), fact)
+                    for before, of_side in zip(known, own, strict=True)
+                    for fact in of_side
+                )
+            )
+            given[kernel] = name
+            for before, of_side in zip(known, own, strict=True):
+                before.update({(name, *fact.key[1:]): fact for fact in of_side})
+    return tuple({case: _renamed(launched, names[case]) for case, launched in side.items()} for side in sides)
+
+
+def _is_other(one: KernelFacts, other: KernelFacts) -> bool:
+    """Tell whether facts of the same arguments and configuration cannot be of one function."""
+    if one.failure is not None and other.failure is not None:
+        return one.failure.kind != other.failure.kind  # messages name addresses
+    device = DEVICES.get(one.device)
+    repeats = device is None or device.repeats_code
+    counted = [
+        replace(fact, kernel="", chosen=False, uncounted="", code_fingerprint=fact.code_fingerprint if repeats else "")
+        for fact in (one, other)
+    ]
+    return counted[0] != counted[1]
+
+
+def _renamed(launched: Launched, names: Mapping[str, str]) -> Launched:
+    if all(name == kernel for kernel, name in names.items()):
+        return launched
+    return Launched(
+        facts=tuple(replace(fact, kernel=names[fact.kernel]) for fact in launched.facts),
+        traffic=tuple(replace(one, kernel=names.get(one.kernel, one.kernel)) for one in launched.traffic),
+    )
 
 
 def compare_launches(base: Launched, head: Launched) -> tuple[FactChange, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flopwatch.static.devices import Device
+    from flopwatch.static.device import Device
 
 _PARTITIONS_PER_SM = 4
 _REGISTER_UNIT_PER_WARP = 256

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Literal
 
-from flopwatch.static.devices import Device, find_device
+from flopwatch.static.devices import find_device
 from flopwatch.static.recorder import Autotune, Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from flopwatch.static.device import Device
 
 
 @contextlib.contextmanager
@@ -24,9 +26,10 @@ def pretend_gpu(
     interpreted (``TRITON_INTERPRET=1`` before Triton was imported) they are computed, after `correct_interpreter`;
     compiled kernels leave their outputs as they were.
 
-    The autotuner compiles every configuration, none of which is timed, and takes the first that fits; with
-    `Autotune.FIRST` it compiles no further than that, and where kernels are interpreted it takes the first and runs no
-    other. Everything is restored on exit.
+    The autotuner compiles every configuration, none of which is timed, and takes the first that fits: of those that
+    its own ``perf_model`` puts first, if it has one. With `Autotune.PREDICTED` it compiles these alone, with
+    `Autotune.FIRST` no further than the one that it takes, and where kernels are interpreted it takes the first and
+    runs no other. Everything is restored on exit.
 
     Yields:
         What was launched, compiled and refused, as it happens.

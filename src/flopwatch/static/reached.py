@@ -147,7 +147,7 @@ class Reached:
                 self._write("compiled", value.name, *binary_text(value))
             case Autotuner():
                 state = {name: item for name, item in vars(value).items() if name not in _TUNER_MEMORY}
-                self._all("autotuner", state)
+                self._all("autotuner", type(value), state)
             case torch._ops.OpOverload() | torch._ops.OpOverloadPacket():  # noqa: SLF001 - no public names
                 self._write("operator", str(value))
             case _ if isinstance(value, _DESCRIPTORS):

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
-from flopwatch.static.devices import Device
+from flopwatch.static.device import Device
 
 #: Begins the text of an argument of which nothing can be said but its type.
 UNKNOWN = "?"
@@ -15,11 +15,13 @@ UNKNOWN = "?"
 class Autotune(enum.Enum):
     """Which configurations of an autotuned kernel are compiled.
 
-    ALL: every one that pruning leaves; a GPU's choice may be any.
-    FIRST: in their order, until one compiles and fits.
+    ALL: every one that can run, whatever a model of the kernel's own makes of it; a GPU's choice may be any.
+    PREDICTED: those that a call on a GPU would compile and time: what the kernel's own model leaves of them.
+    FIRST: of the predicted ones, in their order, until one compiles and fits.
     """
 
     ALL = "all"
+    PREDICTED = "predicted"
     FIRST = "first"
 
 
@@ -50,7 +52,7 @@ class Launch:
     """One launch of a kernel.
 
     Attributes:
-        kernel: the name of the kernel's function.
+        kernel: the name of the kernel's function; numbered where another one of that name was launched before.
         grid: programs along each axis that the caller named.
         config: the launch's own constants, warps and stages, sorted; None for an interpreted kernel.
         variant: argument types and alignment; empty for an interpreted kernel.
@@ -87,7 +89,7 @@ class Tuning:
     """One call of an autotuned kernel: what it may choose from, and by which arguments it keeps its choice.
 
     Attributes:
-        kernel: the name of the kernel's function.
+        kernel: as of a launch.
         keys: ``name=value`` of each argument that has a choice of its own.
         configs: every configuration before pruning, in the autotuner's order.
         tuner: Triton's autotuner itself.

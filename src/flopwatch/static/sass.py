@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
 import struct
-import subprocess
-import tempfile
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flopwatch.errors import UnsupportedTritonError
+from flopwatch.static.flow import reachable
+from flopwatch.static.nvdisasm import run_nvdisasm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
 ALL = "all"
 #: Of an instruction, since sm_70.
 INSTRUCTION_BYTES = 16
-_DEADLINE_S = 120.0
 _EXECUTABLE = 4
 _HEADER = struct.Struct("<IIQQQQIIQQ")
 #: From here on Triton compiles for the architecture's own features: sm_90a.
@@ -124,7 +120,9 @@ def count_instructions(binaries: Mapping[str, bytes], arch: int) -> dict[str, In
     if not binaries:
         return {}
     code = {name: _executable_sections(binary) for name, binary in binaries.items()}
-    listing = parse_listing(_disassemble(b"".join(part for parts in code.values() for part in parts), arch))
+    every = b"".join(part for parts in code.values() for part in parts)
+    architecture = f"SM{arch}a" if arch >= _FIRST_ARCH_WITH_FEATURES else f"SM{arch}"
+    listing = parse_listing(run_nvdisasm(every, "--no-dataflow", "--binary", architecture))
     counts = {}
     start = first = 0
     for name, parts in code.items():
@@ -136,18 +134,6 @@ def count_instructions(binaries: Mapping[str, bytes], arch: int) -> dict[str, In
         counts[name] = count_listing(listing[first:last], entries)
         first = last
     return counts
-
-
-def find_nvdisasm() -> Path | None:
-    """Return the disassembler that Triton would run: the one of TRITON_NVDISASM_PATH, or of its own wheel."""
-    if named := os.environ.get("TRITON_NVDISASM_PATH"):
-        path = Path(named)
-    else:
-        spec = importlib.util.find_spec("triton")
-        if spec is None or not spec.submodule_search_locations:
-            return None
-        path = Path(spec.submodule_search_locations[0], "backends", "nvidia", "bin", "nvdisasm")
-    return path if path.is_file() else None
 
 
 def parse_listing(text: str) -> list[Instruction]:
@@ -250,7 +236,7 @@ class _Flow:
         found: set[int] = set()
         waiting = [self._indices[entry] for entry in entries if entry in self._indices]
         while waiting:
-            found |= _closure(waiting, self._after)
+            found |= reachable(waiting, self._after)
             waiting = [target for call, target in self._calls.items() if call in found and target not in found]
         return frozenset(found)
 
@@ -262,12 +248,12 @@ class _Flow:
         for index, after in sorted(backward):
             if index in together and together[index] == together.get(after):
                 continue  # of a loop that was found
-            cycle = _closure([after], self._after) & _closure([index], self._before)
+            cycle = reachable([after], self._after) & reachable([index], self._before)
             together |= dict.fromkeys(cycle, index)
             found |= cycle
         waiting = [target for call, target in self._calls.items() if call in found]
         while waiting:
-            found |= _closure(waiting, self._after)
+            found |= reachable(waiting, self._after)
             waiting = [target for call, target in self._calls.items() if call in found and target not in found]
         return frozenset(found & reached)
 
@@ -283,17 +269,6 @@ def _successors(instruction: Instruction, index: int, target: int | None, length
         yield index + 1
 
 
-def _closure(start: Iterable[int], edges: Sequence[Sequence[int]]) -> set[int]:
-    found = set(start)
-    waiting = list(found)
-    while waiting:
-        for index in edges[waiting.pop()]:
-            if index not in found:
-                found.add(index)
-                waiting.append(index)
-    return found
-
-
 def _executable_sections(binary: bytes) -> list[bytes]:
     if binary[:5] != b"\x7fELF\x02":
         raise ValueError("not a 64-bit ELF file")
@@ -301,33 +276,3 @@ def _executable_sections(binary: bytes) -> list[bytes]:
     size, count = struct.unpack_from("<HH", binary, 0x3A)
     headers = [_HEADER.unpack_from(binary, table + index * size) for index in range(count)]
     return [binary[header[4] : header[4] + header[5]] for header in headers if header[2] & _EXECUTABLE]
-
-
-def _disassemble(code: bytes, arch: int) -> str:
-    program = find_nvdisasm()
-    if program is None:
-        raise UnsupportedTritonError(
-            "Triton has no nvdisasm",
-            why="its wheel has one, in backends/nvidia/bin",
-            todo="install Triton from PyPI, or name a nvdisasm in TRITON_NVDISASM_PATH",
-        )
-    name = f"SM{arch}a" if arch >= _FIRST_ARCH_WITH_FEATURES else f"SM{arch}"
-    with tempfile.TemporaryDirectory(prefix="flopwatch-") as folder:
-        file = Path(folder, "code")
-        file.write_bytes(code)
-        command = [str(program), "--no-dataflow", "--binary", name, str(file)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_S, check=True)  # noqa: S603 - Triton's own program
-        except subprocess.CalledProcessError as error:
-            raise _failed(
-                str(error.stderr).strip().splitlines()[0] if error.stderr else f"exit {error.returncode}"
-            ) from None
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise _failed(str(error)) from None
-    return done.stdout
-
-
-def _failed(why: str) -> UnsupportedTritonError:
-    return UnsupportedTritonError(
-        "nvdisasm does not list the instructions", why=why[:500], todo="reinstall triton, or unset TRITON_NVDISASM_PATH"
-    )

@@ -14,7 +14,7 @@ from flopwatch.static.tensors import CUDA
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flopwatch.static.devices import Device
+    from flopwatch.static.device import Device
 
 _CUDA_VERSION = "12.8"
 _HIP_VERSION = "6.4"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flopwatch.measure.client import Code
     from flopwatch.measure.protocol import Hello
     from flopwatch.model import Case
-    from flopwatch.static.devices import Device
+    from flopwatch.static.device import Device
     from flopwatch.static.recorder import Autotune
 
 #: The worker is gone, and what it kept with it.
@@ -84,21 +84,12 @@ class Lanes:
         lots: what is to be compiled.
         autotune: which configurations of autotuned kernels.
         tell: hears how many cases are done, of how many.
-        worker: makes one; it is started by the lane.
     """
 
-    def __init__(
-        self,
-        lots: Sequence[Lot],
-        *,
-        autotune: Autotune,
-        tell: Callable[[int, int], None],
-        worker: Callable[[Code], Worker] = lambda code: Worker(Mode.STATIC, code),
-    ) -> None:
+    def __init__(self, lots: Sequence[Lot], *, autotune: Autotune, tell: Callable[[int, int], None]) -> None:
         self._lots = lots
         self._autotune = autotune
         self._tell = tell
-        self._worker = worker
         self._lock = threading.Lock()
         self._at_work: list[Worker] = []
         self._stopped = False
@@ -156,7 +147,7 @@ class Lanes:
             if lot is None:
                 return None
             lot.workers += 1
-            worker = self._worker(lot.code)
+            worker = Worker(Mode.STATIC, lot.code)
             self._at_work.append(worker)
         worker.start()
         return worker, lot

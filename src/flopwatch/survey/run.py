@@ -15,9 +15,10 @@ from flopwatch.errors import UsageError
 from flopwatch.gate.pairs import Observer
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.gate.static import select_cases
+from flopwatch.model import WORKING_TREE
 from flopwatch.static.comparison import compare_facts, merge_facts
 from flopwatch.static.devices import find_device
-from flopwatch.static.launches import Launched, compare_cases
+from flopwatch.static.launches import Launched, compare_cases, name_apart
 from flopwatch.static.recorder import Autotune
 from flopwatch.static.tree import tree_identity
 from flopwatch.survey.baseline import baseline_of, drifts, other_compiler, read_baseline, write_text
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from flopwatch.model import Case, KernelFacts
     from flopwatch.static.comparison import FactChange
     from flopwatch.survey.baseline import Baseline
-
-WORKING_TREE = "working tree"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,8 +87,8 @@ def run_survey(
         base_tree = stack.enter_context(checkout(base, config, root=root)) if base else head_tree
         work = _Work(config, {Arm.HEAD: head_tree, Arm.BASE: base_tree}, devices, autotune, store or Store())
         hello, cases = work.compile(options.select, observer)
-    head_facts = work.facts(Arm.HEAD, cases)
-    base_facts = work.facts(Arm.BASE, cases) if base else ()
+    head_facts = work.facts(Arm.HEAD)
+    base_facts = work.facts(Arm.BASE) if base else ()
     gaps = work.gaps(cases, both=base is not None)
     survey = Survey(
         base=base,
@@ -100,8 +99,8 @@ def run_survey(
         cases=len(cases),
         facts=head_facts,
         base_facts=base_facts,
-        fact_changes=(*compare_facts(base_facts, head_facts), *work.launch_changes(cases)) if base else (),
-        launches=work.launches(cases),
+        fact_changes=(*compare_facts(base_facts, head_facts), *work.launch_changes()) if base else (),
+        launches=work.launches(),
         gaps=gaps,
         held=_hold(
             options,
@@ -125,6 +124,7 @@ class _Work:
         self.autotune = autotune
         self.store = store
         self.recalled = 0
+        self.launched: dict[tuple[Arm, str], dict[Case, Launched]] = {}
         self.started_ns = time.time_ns()
         identities = {arm: tree_identity(tree / config.source, config.packages) for arm, tree in trees.items()}
         self.same = identities[Arm.BASE] == identities[Arm.HEAD]
@@ -158,32 +158,42 @@ class _Work:
         assert known is not None  # noqa: S101 - nothing is missing where it is known
         assert cases is not None  # noqa: S101 - likewise
         self.recalled = sum(case in outcomes for case in cases for outcomes in before)
+        found = (
+            {case: Launched(facts=lot.outcomes[case].facts, traffic=lot.outcomes[case].traffic) for case in cases}
+            for lot in self.lots.values()
+        )
+        self.launched = dict(zip(self.lots, name_apart(*found), strict=True))
         return known, cases
 
-    def facts(self, arm: Arm, cases: Sequence[Case]) -> tuple[KernelFacts, ...]:
+    def facts(self, arm: Arm) -> tuple[KernelFacts, ...]:
         """Return the facts of a side, each configuration once, sorted."""
-        found = [fact for lot in self._lots_of(arm) for case in cases for fact in lot.outcomes[case].facts]
+        found = [
+            fact
+            for place in self._places_of(arm)
+            for launched in self.launched[place].values()
+            for fact in launched.facts
+        ]
         return tuple(sorted(merge_facts(found), key=lambda fact: fact.key))
 
-    def launches(self, cases: Sequence[Case]) -> tuple[LaunchWork, ...]:
+    def launches(self) -> tuple[LaunchWork, ...]:
         """Return what head's launches compute and move, by device and case."""
         return tuple(
             LaunchWork.of(case, traffic)
-            for lot in self._lots_of(Arm.HEAD)
-            for case in cases
-            for traffic in lot.outcomes[case].traffic
+            for place in self._places_of(Arm.HEAD)
+            for case, launched in self.launched[place].items()
+            for traffic in launched.traffic
         )
 
-    def launch_changes(self, cases: Sequence[Case]) -> tuple[FactChange, ...]:
+    def launch_changes(self) -> tuple[FactChange, ...]:
         """Return what head's launches do for the worse, of each device."""
         sides = [
             {
-                case: Launched(facts=lot.outcomes[case].facts, traffic=lot.outcomes[case].traffic)
-                for case in cases
-                if not lot.outcomes[case].cause
+                case: launched
+                for case, launched in self.launched[place].items()
+                if not self.lots[place].outcomes[case].cause
             }
             for arm in (Arm.BASE, Arm.HEAD)
-            for lot in self._lots_of(arm)
+            for place in self._places_of(arm)
         ]
         half = len(sides) // 2
         pairs = zip(sides[:half], sides[half:], strict=True)
@@ -194,7 +204,7 @@ class _Work:
         return tuple(
             Gap(side=arm.value, device=lot.device.key, case=case, cause=lot.outcomes[case].cause)
             for arm in ((Arm.BASE, Arm.HEAD) if both else (Arm.HEAD,))
-            for lot in self._lots_of(arm)
+            for lot in (self.lots[place] for place in self._places_of(arm))
             for case in cases
             if lot.outcomes[case].cause
         )
@@ -203,9 +213,10 @@ class _Work:
         """Return the sides to compile: head alone where base is the same text but for comments."""
         return (Arm.HEAD,) if self.same else (Arm.HEAD, Arm.BASE)
 
-    def _lots_of(self, arm: Arm) -> list[Lot]:
+    def _places_of(self, arm: Arm) -> list[tuple[Arm, str]]:
+        """Return where the lots of a side are, by device."""
         there = Arm.HEAD if self.same else arm
-        return [lot for (side, _), lot in self.lots.items() if side is there]
+        return [place for place in self.lots if place[0] is there]
 
     def _lot(self, arm: Arm, name: str) -> Lot:
         sides = Sides(self.config, device=name, base_tree=self.trees[Arm.BASE], head_tree=self.trees[Arm.HEAD])

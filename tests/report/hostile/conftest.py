@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pytest
 
+from flopwatch.config import Config
 from flopwatch.gate import CaseKernels, CaseVerdict, GateResult, PairLog
 from flopwatch.gate.pairs import Observer
-from flopwatch.gate.times import _decide_launch, _decide_time, _judged
+from flopwatch.gate.times import _decide_launch, _decide_time, _judged, fails_anyway
 from flopwatch.measure.protocol import Plan
 from flopwatch.model import Case, Choice, Failure, KernelFacts, Mark, Memory, Numbers, to_json
 from flopwatch.stats import Design
@@ -97,7 +98,12 @@ def drawn(
     margins = [margin_of(0.5)] * len(cases)
     design = Design() if planned is None else Design().of_pairs(planned)
     decision = _decide_time(design, cases, margins, pairs)
-    launches = _decide_launch(cases, margin_of(5.0), pairs)
+    accused = {
+        case
+        for case, series in zip(cases, decision.series, strict=True)
+        if fails_anyway(None, series, case, Config(packages=("toy",)))
+    }
+    launches = _decide_launch(cases, margin_of(5.0), pairs, accused)
     side = Side(
         bits=tuple(f"float16 (64, 48) {seed:016x}" for seed in range(3)),
         numbers=Numbers(dtype="float16", max_diff=0.01, max_diff_eps=0.5, finite=True, bitwise="00"),
@@ -110,9 +116,9 @@ def drawn(
             pairs,
             margin=margin,
             result=series,
-            launch=launch,
+            launch=launches.get(case),
         )
-        for case, margin, series, launch in zip(cases, margins, decision.series, launches.values(), strict=True)
+        for case, margin, series in zip(cases, margins, decision.series, strict=True)
     ]
     fact = KernelFacts(
         kernel="matmul_kernel",

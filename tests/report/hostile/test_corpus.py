@@ -35,7 +35,7 @@ RENDERERS = {
     "junit": junit,
     "html": page,
 }
-#: Of the longest file, on two busy cores; most take a hundredth.
+#: Of the processor, for the longest file; most take a hundredth.
 MAX_SECONDS = 10.0
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 #: What our own Markdown is made of, after parsing.
@@ -133,21 +133,21 @@ def test_the_corpus_is_as_large_as_it_should_be(request: pytest.FixtureRequest) 
 
 
 def test_what_is_forged_is_refused_and_decides_nothing(forged: bytes, gate_json: Path) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     report = report_on(file(gate_json, forged), origin=Origin())
     assert report.result is None
     assert report.refusal
     assert report.exit_code is ExitCode.UNDECIDED
     check_markdown(comment([report]), COMMENT_BYTES)
-    assert time.monotonic() - start < MAX_SECONDS
+    assert time.process_time() - start < MAX_SECONDS
 
 
 def test_text_stays_text(evil_text: bytes, gate_json: Path) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     report = report_on(file(gate_json, evil_text), origin=Origin(pull_request=7))
     assert report.refusal == ""
     check([report])
-    assert time.monotonic() - start < MAX_SECONDS
+    assert time.process_time() - start < MAX_SECONDS
 
 
 @pytest.mark.parametrize("flops", [0, 5e-324, 1.0, 1e24])
@@ -198,11 +198,11 @@ def test_the_largest_result_is_read_and_shown_in_bounded_time(honest: GateResult
     table["kernels"] = [entry | {key: list(range(1250)) for key in ("base", "head")} for entry in table["kernels"]]
     data = json.dumps(table).encode()
     assert 3 << 20 < len(data) <= 4 << 20
-    start = time.monotonic()
+    start = time.process_time()
     report = report_on(file(gate_json, data), origin=Origin())
     assert report.refusal == ""
     sizes = {name: len(render([report]).encode()) for name, render in RENDERERS.items()}
-    assert time.monotonic() - start < MAX_SECONDS
+    assert time.process_time() - start < MAX_SECONDS
     assert sizes["markdown"] <= COMMENT_BYTES
     assert sizes["summary"] <= SUMMARY_BYTES
     assert sizes["html"] < 8 << 20

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ from flopwatch.config import Config
 from flopwatch.model import Mark
 from flopwatch.report.agreement import contradictions
 from flopwatch.report.recompute import differences
+from flopwatch.waivers import Waiver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +22,7 @@ RUNS = (
     ((0.02,) * 6, ()),
     ((0.004, 0.006, 0.0, 0.0, 0.0085), ()),
     ((0.0, 0.0, 0.0), (0.0, 0.0, 0.2)),
+    ((0.02, 0.0, 0.0), (0.2, 0.0, 0.2)),
 )
 
 
@@ -28,6 +31,17 @@ def test_what_the_gate_decided_comes_out_again(
     run: tuple[tuple[float, ...], tuple[float, ...]], draw: Callable[..., GateResult]
 ) -> None:
     assert list(differences(draw(*run), Config())) == []
+
+
+def test_launches_that_were_not_judged_are_missed_where_the_time_does_not_fail_the_run(
+    draw: Callable[..., GateResult],
+) -> None:
+    result = draw((0.02, 0.0, 0.0), (0.2, 0.0, 0.2))
+    assert [verdict.launch is None for verdict in result.verdicts[:3]] == [True, False, False]
+    verdicts = [replace(verdict, launch=None) for verdict in result.verdicts]
+    assert list(differences(replace(result, verdicts=tuple(verdicts)), Config())) != []
+    waiver = Waiver(case="Matmul*", reason="known", owner="Ada", until=date(2100, 1, 1), limit_percent=10.0)
+    assert list(differences(result, Config(waivers=(waiver,)))) != []
 
 
 @pytest.mark.parametrize("planned", [8, 10, 20, 30])

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from flopwatch.errors import UndecidedError
 from flopwatch.model import to_json
 from flopwatch.report.agreement import contradictions
+from flopwatch.report.bounds import MAX_BYTES
 from flopwatch.report.markdown import COMMENT_BYTES, comment
 from flopwatch.report.reported import Reported
-from flopwatch.report.untrusted import MAX_BYTES, load_result, read_result
+from flopwatch.report.untrusted import load_result, read_result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,6 +74,20 @@ def test_work_that_nothing_can_do_is_refused_by_its_key(key: str, honest: GateRe
         with pytest.raises(UndecidedError) as caught:
             read_result(json.dumps(table).encode())
         assert caught.value.why == f"$.verdicts[1].{key}: not between 0 and 1e+24"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_read"), [("norm (2)", True), ("norm (x)", False), ("norm (2) (3)", False), ("norm(2)", False)]
+)
+def test_a_kernel_may_have_a_number_behind_its_name(name: str, is_read: bool, honest: GateResult) -> None:
+    table = json.loads(to_json(honest))
+    for fact in (*table["facts"], *table["base_facts"], *table["fact_changes"]):
+        fact["kernel"] = name
+    if is_read:
+        assert {fact.kernel for fact in read_result(json.dumps(table).encode()).facts} == {name}
+    else:
+        with pytest.raises(UndecidedError, match=r"kernel: characters that such a name does not have"):
+            read_result(json.dumps(table).encode())
 
 
 def test_the_refusal_names_the_key_and_repeats_nothing(honest: GateResult) -> None:

@@ -380,8 +380,14 @@ made = kernels.empty
 
 
 def noted(*shape, **options):
-    tensor = made(*shape, **options)
-    tensors.append((tensor.data_ptr(), tensor.untyped_storage().nbytes()))
+    near = []
+    while True:  # a stray between two neighbours would be either's
+        tensor = made(*shape, **options)
+        start, length = tensor.data_ptr(), tensor.untyped_storage().nbytes()
+        if all(start + length + 4096 <= other or other + size + 4096 <= start for other, size in tensors):
+            break
+        near.append(tensor)  # while it lives, its memory is not given out again
+    tensors.append((start, length))
     return tensor
 
 

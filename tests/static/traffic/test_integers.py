@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from flopwatch.static.traffic.integers import computed
+from flopwatch.static.traffic.program import Operation, Type
 from flopwatch.static.traffic.tiles import Tile, constant, tile
-from flopwatch.static.traffic.ttir import Operation, Type
 
 I32, I64, I1, I8 = (Type(shape=(), element=name) for name in ("i32", "i64", "i1", "i8"))
 

@@ -111,17 +111,29 @@ def test_a_vector_is_read_and_written_once_and_its_last_sector_whole(
     assert () == traffic.out_of_bounds
 
 
-def tiles_of(pid: int, group: int) -> tuple[int, int]:
+def tiles_of(pid: int, group: int, tiles_m: int = 32, tiles_n: int = 1024) -> tuple[int, int]:
     """Return the row and the column of a tile, as the kernel numbers them."""
-    first = pid // (group * 1024) * group
-    rows = min(32 - first, group)
-    return first + pid % (group * 1024) % rows, pid % (group * 1024) // rows
+    first = pid // (group * tiles_n) * group
+    rows = min(tiles_m - first, group)
+    return first + pid % (group * tiles_n) % rows, pid % (group * tiles_n) // rows
 
 
 def panels_of(programs: int, group: int) -> int:
     """Count the rows and columns of tiles that the first so many programs read."""
     tiles = [tiles_of(pid, group) for pid in range(programs)]
     return len({row for row, _ in tiles}) + len({column for _, column in tiles})
+
+
+def lines_of(programs: int, group: int) -> int:
+    """Count the rows and columns of the matrices that they read of 8192x8192x8192, in tiles of 128 and 256."""
+    tiles = [tiles_of(pid, group, 8192 // 128, 8192 // 256) for pid in range(programs)]
+    return 128 * len({row for row, _ in tiles}) + 256 * len({column for _, column in tiles})
+
+
+@pytest.mark.parametrize(("group", "growth"), [(1, "1.64"), (4, "1.71")])
+def test_groups_of_eight_rows_share_more_than_others_of_what_132_programs_read(group: int, growth: str) -> None:
+    """As docs/traffic.md says it."""
+    assert growth == f"{lines_of(132, group) / lines_of(132, 8):.2f}"
 
 
 @pytest.mark.parametrize(("group", "call"), [(8, GROUPED), (1, UNGROUPED)])

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from flopwatch.static.traffic.needed import needed_values
-from flopwatch.static.traffic.ttir import TtirError, Type, parse_ttir
+from flopwatch.static.traffic.program import Type
+from flopwatch.static.traffic.ttir import TtirError, parse_ttir
 
 TTIR = """\
 #loc = loc("/home/a/kernel.py":3:0)

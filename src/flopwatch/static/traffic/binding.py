@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from flopwatch.static.recorder import Launch
-    from flopwatch.static.traffic.ttir import Module, Type
+    from flopwatch.static.traffic.program import Module, Type
 
 #: Allocations are put so far apart that no stray address reaches another one: 16 TiB.
 APART_BYTES = 1 << 44

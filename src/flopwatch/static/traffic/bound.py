@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flopwatch.static.devices import Device
+    from flopwatch.static.device import Device
     from flopwatch.static.traffic.result import Traffic
 
 #: PyTorch's name of the type that a dot is computed in, and how many of its products one product takes.

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flopwatch.static.traffic.accesses import Access
+    from flopwatch.static.traffic.program import Operation
     from flopwatch.static.traffic.tiles import Array
-    from flopwatch.static.traffic.ttir import Operation
 
 
 @dataclass(kw_only=True, slots=True)

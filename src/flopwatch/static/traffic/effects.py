@@ -10,6 +10,7 @@ import numpy as np
 
 from flopwatch.static.traffic.accesses import Access, Layout
 from flopwatch.static.traffic.needed import BY_DESCRIPTOR, BY_POINTER, called
+from flopwatch.static.traffic.program import operations_in
 from flopwatch.static.traffic.tiles import (
     Array,
     Tile,
@@ -23,14 +24,13 @@ from flopwatch.static.traffic.tiles import (
     times,
     with_axis,
 )
-from flopwatch.static.traffic.ttir import operations_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flopwatch.static.traffic.binding import Value
     from flopwatch.static.traffic.counts import Counts
-    from flopwatch.static.traffic.ttir import Module, Operation
+    from flopwatch.static.traffic.program import Module, Operation
 
 #: Products of matrices.
 DOTS = ("tt.dot", "tt.dot_scaled")

@@ -18,38 +18,19 @@ from flopwatch.static.traffic.binding import Descriptor, Value
 from flopwatch.static.traffic.effects import DOTS, NOTHING, Effects, box
 from flopwatch.static.traffic.integers import computed, split_pair
 from flopwatch.static.traffic.needed import BY_DESCRIPTOR, BY_POINTER, called
+from flopwatch.static.traffic.program import bits_of, operations_in
 from flopwatch.static.traffic.tiles import Array, Tile, Unknown, chosen, tile
-from flopwatch.static.traffic.ttir import TtirError, bits_of, operations_in
+from flopwatch.static.traffic.ttir import TtirError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from flopwatch.static.traffic.counts import Counts
-    from flopwatch.static.traffic.ttir import Block, Module, Operation, Region
+    from flopwatch.static.traffic.program import Block, Module, Operation, Region
+    from flopwatch.static.traffic.turns import Turns
 
 _PROGRAM_AXIS = re.compile(r"^tt\.get_(?:program_id|num_programs) ([xyz])")
 _ENDS = frozenset({"scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return"})
-
-
-class TooLongError(Exception):
-    """The loops take more turns than there are."""
-
-
-@dataclass(kw_only=True, slots=True)
-class Turns:
-    """How many turns of loops may still be taken; a set of programs that is begun counts as one."""
-
-    left: int
-
-    def take(self) -> None:
-        """Take one.
-
-        Raises:
-            TooLongError: there is none left.
-        """
-        if self.left <= 0:
-            raise TooLongError
-        self.left -= 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

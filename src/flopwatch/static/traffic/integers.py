@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flopwatch.static.traffic.program import bits_of, operations_in
 from flopwatch.static.traffic.tiles import (
     Array,
     Tile,
@@ -25,12 +26,11 @@ from flopwatch.static.traffic.tiles import (
     with_axis,
     wrapped,
 )
-from flopwatch.static.traffic.ttir import bits_of, operations_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from flopwatch.static.traffic.ttir import Operation, Type
+    from flopwatch.static.traffic.program import Operation, Type
 
 #: These change what a value is called and not what it is.
 _SAME = frozenset(

@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from flopwatch.static.devices import Device
-from flopwatch.static.facts import resources
-from flopwatch.static.occupancy import occupancy
+from flopwatch.static.device import Device
+from flopwatch.static.facts import kernel_occupancy
 from flopwatch.static.recorder import Launch
 from flopwatch.static.traffic.binding import Binding
 from flopwatch.static.traffic.counts import Counts
-from flopwatch.static.traffic.evaluation import Evaluation, Programs, TooLongError, Turns
+from flopwatch.static.traffic.evaluation import Evaluation, Programs
 from flopwatch.static.traffic.needed import needed_values
+from flopwatch.static.traffic.program import Module, Operation
 from flopwatch.static.traffic.result import SECTOR_BYTES, Loop, OutOfBounds, Traffic
 from flopwatch.static.traffic.tiles import Array, TooManyElementsError
-from flopwatch.static.traffic.ttir import Module, Operation, parse_ttir
+from flopwatch.static.traffic.ttir import parse_ttir
+from flopwatch.static.traffic.turns import TooLongError, Turns
 
 #: Of larger grids the first wave, the last and some in between are evaluated, and nothing is summed up.
 MOST_PROGRAMS = 1 << 18
@@ -72,18 +73,8 @@ def _read(text: str) -> tuple[Module, frozenset[int]]:
 
 def _blocks_per_sm(kernel: Any, device: Device) -> int:  # noqa: ANN401 - triton's
     """Return how many programs a multiprocessor holds; one where the compiler told nothing of registers."""
-    taken, metadata = resources(kernel), kernel.metadata
-    if not taken:
-        return 1
-    resident = occupancy(
-        device,
-        registers=taken["registers"],
-        shared_bytes=metadata.shared,
-        num_warps=metadata.num_warps,
-        tensor_memory_columns=getattr(metadata, "tmem_size", None) or 0,
-        scalar_registers=taken.get("scalar_registers", 0),
-    )
-    return max(resident.blocks_per_sm, 1)
+    resident = kernel_occupancy(kernel, device)
+    return max(resident.blocks_per_sm, 1) if resident else 1
 
 
 def _nothing(launch: Launch, device: Device, cause: str) -> Traffic:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flopwatch.static.traffic.ttir import Block, Function, Module, Operation
+    from flopwatch.static.traffic.program import Block, Function, Module, Operation
 
 #: What reads or writes memory by pointers: the places of its address and, if it has one, of its mask.
 BY_POINTER = {"tt.load": (0, 1), "tt.store": (0, 2), "tt.atomic_rmw": (0, 2), "tt.atomic_cas": (0, 3)}

@@ -20,8 +20,8 @@ def traffic_of(recorder: Recorder, *, tuning: bool = False, most_turns: int = MO
         tuning: whether the autotuner's trials count too; without it only what it chose.
         most_turns: of the loops of all of them together; what takes more is `Traffic.uncovered`.
     """
-    from flopwatch.static.traffic.evaluation import Turns  # noqa: PLC0415 - numpy
     from flopwatch.static.traffic.model import launch_traffic  # noqa: PLC0415 - likewise
+    from flopwatch.static.traffic.turns import Turns  # noqa: PLC0415 - numpy
 
     turns = Turns(left=most_turns)
     found: dict[tuple[object, ...], Traffic] = {}

@@ -1,0 +1,292 @@
+"""The page of the figures against the field: its generated parts, between markers as in docs/evidence.md, and plots.
+
+Everything is computed from what is kept: the newest measurement beside peers, and, while it has none, the newest
+recording of the bundled suites, which has our kernels alone.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evidence.document import filled, table
+from evidence.peer_goals import ATTENTION_GROUPS, FP8, LAUNCH_GOAL_S, PRODUCTS, Group, Point
+from evidence.peer_plots import measured_plots, recorded_plots
+from evidence.peer_recorded import Recorded, recorded
+from evidence.peer_records import Beside, Peers, factor, newest, read, unusable, within
+from evidence.peer_shapes import peers_at
+from evidence.samples import FOLDER
+from flopwatch.report.escape import markdown_code
+from flopwatch.static.devices import find_device
+from flopwatch.units import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from flopwatch.compare.result import Speed
+
+PAGE = FOLDER.parent / "docs" / "performance.md"
+DEVICE = "h200"
+MEASURE = "python -m evidence.peers measure evidence/h200/peers-DATE.json --seconds 500"
+#: Of the normal distribution; of Student's with twice `MANY` degrees it is 2.18.
+NORMAL_95 = 1.96
+#: Points from which their mean has an error.
+MANY = 6
+NOT_YET = f"Not measured yet: `{MEASURE}` does so on a GPU."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """How a group stands.
+
+    Attributes:
+        group: the points and the goal.
+        held: of each point that was measured, the comparison with the group's peer, or with the fastest.
+        failed: points at which our kernel fails or is wrong.
+        untried: peers that were not tried at one point or more; who was tried and failed has a reason, and is no peer.
+    """
+
+    group: Group
+    held: tuple[Beside, ...]
+    failed: tuple[Point, ...]
+    untried: tuple[str, ...]
+
+    @property
+    def mean(self) -> float | None:
+        """The geometric mean of our speeds in units of the peer's."""
+        logs = [_speed(each).estimate for each in self.held]
+        return math.exp(statistics.fmean(logs)) if logs else None
+
+    @property
+    def error(self) -> float | None:
+        """Half of the 95 % interval about its logarithm; None where a point was measured in one process alone.
+
+        Points err independently, and their spreads together have two degrees for each of them: as good as normal.
+        """
+        variances = [each.variance for each in self.held]
+        known = [variance for variance in variances if variance is not None]
+        if len(known) < max(len(variances), MANY):
+            return None
+        return NORMAL_95 * math.sqrt(sum(known)) / len(known)
+
+    @property
+    def worst(self) -> Beside | None:
+        """The point at which we are the slowest."""
+        return min(self.held, key=lambda each: _speed(each).estimate, default=None)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the goal is reached."""
+        if not self.group.goal:
+            return ""
+        if self.failed:
+            return f"**not reached**: {len(self.failed)} fail"
+        if self.mean is None or self.worst is None:
+            return "not measured yet"
+        if self.untried or len(self.held) < len(self.group.points):
+            missing = f"; not everywhere beside {', '.join(self.untried)}" if self.untried else ""
+            return f"open: {len(self.held)} of {len(self.group.points)} points measured{missing}"
+        floor = math.exp(_speed(self.worst).estimate)
+        reached = self.mean >= (self.group.mean or 0.0) and floor >= (self.group.floor or 0.0)
+        return "reached" if reached else "**not reached**"
+
+
+def standing(peers: Peers, group: Group) -> Standing:
+    """Find what was measured of a group."""
+    by_point: dict[Point, list[Beside]] = {}
+    for each in peers.beside:
+        by_point.setdefault(each.point, []).append(each)
+    held, failed = [], []
+    untried: dict[str, None] = {}
+    for point in group.points:
+        found = by_point.get(point, [])
+        wanted = (group.peer,) if group.peer else peers_at(*point[:2])
+        untried |= dict.fromkeys(peer for peer in wanted if peer not in {each.peer for each in found})
+        if any(unusable(each.case.head, each.case.ceiling_eps) for each in found):
+            failed.append(point)
+            continue
+        timed = [each for each in found if each.case.speed is not None and group.peer in ("", each.peer)]
+        if timed:
+            held.append(min(timed, key=lambda each: _speed(each).estimate))
+    return Standing(group=group, held=tuple(held), failed=tuple(failed), untried=tuple(untried))
+
+
+def write(peers: Peers | None = None, page: Path = PAGE, *, with_page: bool = True) -> None:
+    """Write the page again, and its plots beside it."""
+    peers = read(newest()) if peers is None else peers
+    own = recorded()
+    if with_page:
+        page.write_text(filled(page.read_text(encoding="utf-8"), blocks(peers, own)), encoding="utf-8")
+    images = page.parent / "images"
+    images.mkdir(exist_ok=True)
+    for name, text in plots(peers, own).items():
+        (images / name).write_text(text, encoding="utf-8")
+
+
+def plots(peers: Peers, own: Recorded | None) -> dict[str, str]:
+    """Return all plots by file name."""
+    return {**measured_plots(peers), **(recorded_plots(own) if own is not None else {})}
+
+
+def blocks(peers: Peers, own: Recorded | None) -> dict[str, str]:
+    """Return the generated parts by name."""
+    return {
+        "origin": origin(peers),
+        "matmul": section(peers, PRODUCTS, "float16", "bfloat16"),
+        "fp8": section(peers, FP8, "float8_e4m3fn"),
+        "attention": section(peers, ATTENTION_GROUPS, "full", "causal"),
+        "launch": launch(peers),
+        "recorded": "No recording of the bundled suites is kept." if own is None else alone(own),
+    }
+
+
+def origin(peers: Peers) -> str:
+    """Say on what, when and by which commands it was measured."""
+    if not peers.sittings:
+        return f"Nothing has been measured beside a peer yet. On a GPU, as often as it takes:\n\n{_console([MEASURE])}"
+    machine = peers.sittings[0].machine
+    gpu = machine.gpu
+    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    dates = sorted({each.date for each in peers.sittings})
+    named = f"{gpu.name}, driver {gpu.driver}, power limit {gpu.power_limit_w:g} W" if gpu else "no GPU"
+    return (
+        f"One {named}; {versions}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}; kernels"
+        f" `{peers.sittings[0].kernels}`. {len(peers.beside)} comparisons:\n\n"
+        + _console(dict.fromkeys(each.command for each in peers.sittings))
+    )
+
+
+def _console(commands: Sequence[str] | dict[str, None]) -> str:
+    lines = "\n".join(f"$ {command}" for command in commands)
+    return f"```console\n{lines}\n```"
+
+
+def section(peers: Peers, groups: Sequence[Group], *names: str) -> str:
+    """Tell how groups stand, then every point; `names` are values that tell their plots apart."""
+    standings = [standing(peers, group) for group in groups]
+    rows = [_row(each) for each in standings]
+    heads = ("class", "points", "geometric mean", "worst point", "goal", "verdict")
+    parts = [table(heads, rows, left=1)]
+    points = list(dict.fromkeys(point for group in groups for point in group.points))
+    known = set(points)
+    found = [each for each in peers.beside if each.point in known]
+    if not found:
+        return "\n\n".join([*parts, NOT_YET])
+    images = [name for name in measured_plots(peers) if any(f"-{value}" in name for value in names)]
+    parts += ["\n".join(f"![]({'images/' + name})" for name in images)] if images else []
+    parts.append(_points(points, found))
+    parts += ["\n".join(notes)] if (notes := list(_notes(found))) else []
+    return "\n\n".join(parts)
+
+
+def _row(each: Standing) -> tuple[str, ...]:
+    group, worst = each.group, each.worst
+    return (
+        group.name,
+        f"{len(each.held)} of {len(group.points)}",
+        "" if each.mean is None else f"**{within(math.log(each.mean), each.error)}**",
+        "" if worst is None else f"{factor(worst)} at {' '.join(worst.point[1:])}",
+        group.goal,
+        each.verdict,
+    )
+
+
+def _points(points: Sequence[Point], found: Sequence[Beside]) -> str:
+    """Tell every point that was tried: our time, everybody's rate, and our speed in units of the fastest peer's."""
+    peers = list(dict.fromkeys(each.peer for each in found))
+    by_point = {point: {each.peer: each for each in found if each.point == point} for point in points}
+    rows = []
+    for point, beside in by_point.items():
+        if not beside:
+            continue
+        timed = [each for each in beside.values() if each.case.speed is not None]
+        best = min(timed, key=lambda each: _speed(each).estimate, default=None)
+        own = best.case.head.seconds if best is not None else None
+        rows.append(
+            (
+                " ".join(point[1:]),
+                "" if own is None else format_seconds(own),
+                "" if best is None else _tflops(best, best.case.head.seconds),
+                *(_theirs(beside.get(peer)) for peer in peers),
+                "" if best is None else best.peer,
+                "" if best is None else factor(best),
+            )
+        )
+    heads = ("point", "a call", "flopwatch, TFLOPS", *peers, "fastest peer", "flopwatch's speed in units of it")
+    return table(heads, rows, left=1)
+
+
+def _theirs(beside: Beside | None) -> str:
+    if beside is None:
+        return ""
+    return "see below" if beside.case.speed is None else _tflops(beside, beside.case.base.seconds)
+
+
+def _tflops(beside: Beside, seconds: float | None) -> str:
+    return "" if seconds is None else f"{beside.case.flops / seconds * 1e-12:.4g}"
+
+
+def _notes(found: Sequence[Beside]) -> Iterator[str]:
+    """Say why something was not timed, once for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for each in found:
+        if each.case.reason:
+            reasons.setdefault(each.case.reason, []).append(" ".join(each.point[1:]))
+    for reason, points in reasons.items():
+        yield f"- {markdown_code(reason)}: {', '.join(dict.fromkeys(points))}"
+    if uncaptured := [each for each in found if each.case.speed is not None and each.case.method == "events"]:
+        names = ", ".join(each.case.base.case.id for each in uncaptured)
+        yield f"- not captured into a graph, so timed as the host enqueues both: {names}"
+
+
+def launch(peers: Peers) -> str:
+    """Tell what a call costs the host."""
+    rows = []
+    for suite in dict.fromkeys(each.point[0] for each in peers.beside):
+        beside = [each for each in peers.beside if each.point[0] == suite]
+        costs = {"flopwatch": [each.case.head.launch_seconds for each in beside]}
+        for each in beside:
+            costs.setdefault(each.peer, []).append(each.case.base.launch_seconds)
+        for name, seconds in costs.items():
+            if known := [value for value in seconds if value is not None]:
+                cost = statistics.median(known)
+                goal = f"{LAUNCH_GOAL_S * 1e6:g} µs: {'reached' if cost <= LAUNCH_GOAL_S else '**not reached**'}"
+                goal = goal if name == "flopwatch" else ""
+                rows.append((suite, name, format_seconds(cost), format_seconds(max(known)), goal))
+    if not rows:
+        return f"Goal: {LAUNCH_GOAL_S * 1e6:g} µs a call. {NOT_YET}"
+    return table(("suite", "whose", "median of the points", "most", "goal"), rows, left=2)
+
+
+def alone(own: Recorded) -> str:
+    """Tell what a recording says of our kernels by themselves."""
+    device = find_device(DEVICE)
+    rows = [
+        (
+            each.name,
+            format_seconds(each.seconds),
+            f"{each.tflops:.4g}",
+            f"{each.gbps:.0f}",
+            f"{100 * device.least_seconds(each.flops, each.bytes_moved, each.values) / each.seconds:.0f} %",
+        )
+        for each in own.cases
+    ]
+    origin_of = own.origin
+    versions = ", ".join(f"{name} {version}" for name, version in origin_of.versions.items())
+    where = (
+        f"One {origin_of.gpu}, {origin_of.date}, commit {own.commit[:12]}, driver {origin_of.driver}, {versions}:"
+        f" medians of {origin_of.pairs} pairs of\nprocesses, `evidence/h200/{origin_of.file}`, recorded by"
+        f" `{origin_of.command}`."
+    )
+    images = "\n".join(f"![](images/{name})" for name in recorded_plots(own))
+    heads = ("case", "a call", "TFLOPS", "GB/s", "of the roofline")
+    return "\n\n".join([where, images, table(heads, rows, left=1)])
+
+
+def _speed(beside: Beside) -> Speed:
+    speed = beside.case.speed
+    assert speed is not None  # noqa: S101 - only those that were timed are asked
+    return speed

@@ -1,0 +1,217 @@
+"""Plant faults, and see who finds which: ``python -m evidence.sanitizers OUT.json [--page docs/guide/sanitizing.md]``.
+
+The kernels of `evidence.faults` have a fault each, but for one. Each runs under every sanitizer that can run here
+(those of compute-sanitizer need a GPU, triton-viz has to be installed), under the numbers check of the gate and through
+the traffic model of ``flopwatch static``. Written down is who finds something, and whether it names the line; with
+--page also the columns of that page's table. Columns of what cannot run here stay as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import importlib.util
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flopwatch.config import Config
+from flopwatch.gate.pairs import Observer
+from flopwatch.gate.static import select_cases
+from flopwatch.measure.client import CaseFailed, Code, Mode, Worker
+from flopwatch.model import SCHEMA_VERSION, to_json
+from flopwatch.sanitize.looking import Looking
+from flopwatch.sanitize.run import has_gpu
+from flopwatch.sanitize.tools import NVIDIA, Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from flopwatch.model import Case
+    from flopwatch.sanitize import CaseReport
+
+FAULTS = Path(__file__).parent / "faults"
+#: The suites, and what the fault of each is called.
+ROWS = {
+    "Sound": "nothing",
+    "Load": "a load one element behind the tensor",
+    "Neighbour": "a load one element behind the tensor, where another begins",
+    "Store": "a store one element behind the tensor",
+    "Mask": "a load whose mask is missing, its value unused",
+    "Gather": "a load whose index, read from memory, is too large",
+    "View": "a load beside the columns of a view",
+    "Accumulate": "a load of what nobody has written",
+    "Short": "a grid one program short",
+    "Race": "stores of several programs to one place",
+    "Shift": "a load of what another program stores",
+}
+#: What looks beside the sanitizers.
+NUMBERS, TRAFFIC = "numbers check", "traffic model"
+COLUMNS = (*(tool.value for tool in (*NVIDIA, Tool.INTERPRETER, Tool.TRITON_VIZ)), NUMBERS, TRAFFIC)
+NOT_RUN = "not run yet"
+SEEDS = (0, 1, 2)
+_FIRST = "fault"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """Who found what.
+
+    Attributes:
+        fault: the suite's name.
+        tool: a column.
+        verdict: "line" where the line at fault is named, "found" where something is told, "no", or "failed".
+        what: it said first.
+    """
+
+    fault: str
+    tool: str
+    verdict: str
+    what: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """All that was found, on which machine."""
+
+    recorded: str
+    gpu: str | None
+    versions: dict[str, str]
+    cells: tuple[Cell, ...]
+    schema_version: int = SCHEMA_VERSION
+
+
+def main(arguments: list[str]) -> None:
+    """Compare, and write the file."""
+    parser = argparse.ArgumentParser(
+        prog="python -m evidence.sanitizers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, metavar="OUT.json")
+    parser.add_argument("--page", type=Path, help="whose table gets what is found")
+    options = parser.parse_args(arguments)
+    comparison = compare(runnable())
+    options.out.write_bytes(to_json(comparison, indent=1) + b"\n")
+    if options.page:
+        page = options.page.read_text(encoding="utf-8")
+        options.page.write_text(with_cells(page, table(comparison.cells)), encoding="utf-8")
+    for cell in comparison.cells:
+        sys.stdout.write(f"{cell.fault}, {cell.tool}: {cell.verdict} {cell.what}\n".replace(" \n", "\n"))
+
+
+def runnable() -> tuple[str, ...]:
+    """Return the columns that can be filled here."""
+    wanted = [tool.value for tool in NVIDIA] if has_gpu() else []
+    wanted.append(Tool.INTERPRETER.value)
+    if importlib.util.find_spec("triton_viz") is not None:
+        wanted.append(Tool.TRITON_VIZ.value)
+    return (*wanted, NUMBERS, TRAFFIC)
+
+
+def compare(columns: Sequence[str]) -> Comparison:
+    """Have each of these look at every planted fault."""
+    code = Code(benchmarks=FAULTS)
+    with Worker(Mode.STATIC, code) as worker:
+        hello = worker.hello
+        cases = [entry.case for entry in select_cases(hello, "")]
+        cells = [_modelled(worker, case) for case in cases] if TRAFFIC in columns else []
+    if NUMBERS in columns:
+        with Worker(Mode.INTERPRET, code) as worker:
+            cells += [_checked(worker, case) for case in cases]
+    for tool in (Tool(name) for name in columns if name not in (NUMBERS, TRAFFIC)):
+        with tempfile.TemporaryDirectory() as folder:
+            cells += [cell_of(report) for report in Looking(tool, code, Path(folder)).at(cases, Observer())]
+    return Comparison(
+        recorded=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        gpu=hello.gpu,
+        versions=hello.versions,
+        cells=tuple(sorted(cells, key=lambda cell: COLUMNS.index(cell.tool))),
+    )
+
+
+def cell_of(report: CaseReport) -> Cell:
+    """Judge what a sanitizer found."""
+    fault, tool = report.case.suite, report.tool.value
+    own = [finding for finding in report.findings if finding.own]
+    for finding in own:
+        if finding.line and finding.line in lines_at_fault(finding.kernel):
+            return Cell(fault=fault, tool=tool, verdict="line", what=finding.what)
+    if own:
+        return Cell(fault=fault, tool=tool, verdict="found", what=own[0].what)
+    if report.failure is not None:
+        return Cell(fault=fault, tool=tool, verdict="failed", what=report.failure.message)
+    return Cell(fault=fault, tool=tool, verdict="no")
+
+
+def lines_at_fault(kernel: str) -> set[int]:
+    """Return the lines of a planted kernel that end with the word FAULT."""
+    lines = (FAULTS / "kernels.py").read_text(encoding="utf-8").splitlines()
+    start = next((number for number, line in enumerate(lines) if line.startswith(f"def {kernel}(")), len(lines))
+    end = next((number for number in range(start + 1, len(lines)) if lines[number].startswith("def ")), len(lines))
+    return {number + 1 for number in range(start, end) if lines[number].endswith("FAULT")}
+
+
+def _modelled(worker: Worker, case: Case) -> Cell:
+    """Judge what the traffic model says of a case's launches."""
+    for launch in worker.compile(case).traffic:
+        for stray in launch.out_of_bounds:
+            named = re.search(r":(\d+)$", stray.where)
+            line = int(named[1]) if named else 0
+            verdict = "line" if line in lines_at_fault(launch.kernel) else "found"
+            return Cell(fault=case.suite, tool=TRAFFIC, verdict=verdict, what=f"{stray.operation} at {stray.where}")
+    return Cell(fault=case.suite, tool=TRAFFIC, verdict="no")
+
+
+def _checked(worker: Worker, case: Case) -> Cell:
+    """Judge a case by its results, as the gate does without a GPU."""
+    for seed in SEEDS:
+        try:
+            numbers = worker.numbers(case, seed=seed)
+        except CaseFailed as error:
+            return Cell(fault=case.suite, tool=NUMBERS, verdict="found", what=str(error))
+        if numbers.max_diff_eps is None or numbers.max_diff_eps > Config().max_diff_eps:
+            what = "not finite" if numbers.max_diff_eps is None else f"{numbers.max_diff_eps:.3g} eps off"
+            return Cell(fault=case.suite, tool=NUMBERS, verdict="found", what=what)
+    return Cell(fault=case.suite, tool=NUMBERS, verdict="no")
+
+
+def table(cells: Iterable[Cell]) -> dict[str, dict[str, str]]:
+    """Return the words of the table: fault -> column -> word."""
+    words = {"line": "its line", "found": "yes", "no": "no", "failed": "failed"}
+    found: dict[str, dict[str, str]] = {}
+    for cell in cells:
+        found.setdefault(ROWS[cell.fault], {})[cell.tool] = words[cell.verdict]
+    return found
+
+
+def with_cells(page: str, found: Mapping[str, Mapping[str, str]]) -> str:
+    r"""Return the page with what was found in its table; other cells stay, and are `NOT_RUN` where there are none.
+
+    >>> page = "| fault | memcheck | interpreter |\n| --- | --- | --- |\n| a race | no | no |\n"
+    >>> print(with_cells(page, {"a race": {"interpreter": "its line"}}).splitlines()[2][:54])
+    | a race | no | not run yet | not run yet | not run ye
+    """
+    lines = page.splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith(f"| {_FIRST} |"))
+    end = next((index for index in range(start, len(lines)) if not lines[index].startswith("|")), len(lines))
+    before = columns_of(page)
+    rows = [[_FIRST, *COLUMNS], ["---"] * (len(COLUMNS) + 1)]
+    for fault in dict.fromkeys([*found, *before]):
+        known = {**before.get(fault, {}), **found.get(fault, {})}
+        rows.append([fault, *(known.get(column, NOT_RUN) for column in COLUMNS)])
+    return "\n".join([*lines[:start], *(f"| {' | '.join(row)} |" for row in rows), *lines[end:]]) + "\n"
+
+
+def columns_of(page: str) -> dict[str, dict[str, str]]:
+    """Return the table of a page: fault -> column -> word."""
+    lines = page.splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith(f"| {_FIRST} |"))
+    end = next((index for index in range(start, len(lines)) if not lines[index].startswith("|")), len(lines))
+    header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[start:end]]
+    return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in rows}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

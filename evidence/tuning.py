@@ -1,0 +1,241 @@
+"""What heuristics and an autotuner cost and lose: ``python -m evidence.tuning OUT.json``, on a GPU.
+
+The kernels are those of examples/tuning, launched by either. What they cost is the first call of a process, timed by
+the host, once with an empty Triton cache and once with the one that this filled; what they lose is the speed of what
+they choose in units of the best that a search finds (`flopwatch.tune`), on samples that chose nothing.
+
+``python -m evidence.tuning --docs [OUT.json]`` writes the table of docs/tune.md again, from the newest recording under
+evidence/ if none is named; without any the page says that nothing was recorded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evidence.document import filled
+from flopwatch import git
+from flopwatch.config import Config
+from flopwatch.errors import FlopwatchError
+from flopwatch.model import Case, from_json, to_json
+from flopwatch.report.compare import speed
+from flopwatch.suite import discover
+from flopwatch.tune import TuneOptions, TuneResult, run_tune
+from flopwatch.tune.result import By
+from flopwatch.tune.space import short
+from flopwatch.units import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from flopwatch.tune import Regret, TunedCase
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "tune.md"
+#: The part of the page that is written by this.
+PART = "tuning"
+EXAMPLES = "examples/tuning"
+CONFIG = Config(packages=("tuning",), source="examples", benchmarks=EXAMPLES)
+SUITES = ("TunedAdd", "TunedMatmul")
+RULES = ("autotune", "heuristics")
+#: Processes whose first call is timed, of each case and rule; the median is told.
+REPEATS = 3
+_CALL_DEADLINE_S = 300.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstCall:
+    """What the first call costs, by the host's clock, to the end of the kernel.
+
+    Attributes:
+        case: with the rule as its provider.
+        cold_seconds: with nothing in Triton's cache, of each process.
+        warm_seconds: with everything compiled before, likewise.
+        later_seconds: of the second call, in the last of these processes.
+    """
+
+    case: Case
+    cold_seconds: tuple[float, ...]
+    warm_seconds: tuple[float, ...]
+    later_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tuning:
+    """A recording: a search of each suite, and the first calls of all of its cases."""
+
+    searches: tuple[TuneResult, ...]
+    first_calls: tuple[FirstCall, ...]
+
+
+def main(arguments: list[str]) -> None:
+    """Record, or write the page, or time one first call for a recording."""
+    parser = argparse.ArgumentParser(prog="python -m evidence.tuning", description=__doc__)
+    parser.add_argument("file", type=Path, nargs="?", help="where the recording goes, or is")
+    parser.add_argument("--docs", action="store_true", help="only write the page again")
+    parser.add_argument("--first-call", nargs="+", metavar="PART", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.first_call:
+        suite, *values = options.first_call
+        sys.stdout.write(json.dumps(time_first_call(Case(suite=suite, values=tuple(values)))) + "\n")
+    elif options.docs:
+        path = options.file or newest()
+        write_page(from_json(path.read_bytes(), Tuning) if path else None)
+    elif options.file is None:
+        parser.error("name the file that the recording goes to")
+    else:
+        options.file.write_bytes(to_json(record(), indent=1) + b"\n")
+        sys.stdout.write(f"{options.file}; python -m evidence.tuning --docs {options.file} writes the page\n")
+
+
+def newest() -> Path | None:
+    """Return the newest recording under evidence/; None where there is none."""
+    return max((ROOT / "evidence").glob("*/tuning-*.json"), default=None)
+
+
+def record() -> Tuning:
+    """Search every case of the examples, and time their first calls.
+
+    Raises:
+        SystemExit: there is no GPU, or it is unfit.
+    """
+    root = git.repository_root(ROOT)
+    searches = []
+    for suite in SUITES:
+        say(f"searching {suite}")
+        found = run_tune(TuneOptions(select=suite, providers=("heuristics",)), root, config=CONFIG)
+        if found.exit_code:
+            sys.exit(f"{suite} was not tuned: {found.unfit or '; '.join(found.notes)}")
+        searches.append(found)
+    cases = [case.case for found in searches for case in found.cases]
+    calls = []
+    for case in cases:
+        for name in RULES:
+            say(f"first calls of {case.suite}[{','.join(case.values[:-1])}], {name}")
+            calls.append(first_call(Case(suite=case.suite, values=(*case.values[:-1], name))))
+    return Tuning(searches=tuple(searches), first_calls=tuple(calls))
+
+
+def first_call(case: Case) -> FirstCall:
+    """Time the first calls of fresh processes, each pair of them with a cache of its own."""
+    cold, warm, later = [], [], 0.0
+    for _ in range(REPEATS):
+        with tempfile.TemporaryDirectory() as cache:
+            cold.append(_in_process(case, cache)[0])
+            first, later = _in_process(case, cache)
+            warm.append(first)
+    return FirstCall(case=case, cold_seconds=tuple(cold), warm_seconds=tuple(warm), later_seconds=later)
+
+
+def _in_process(case: Case, cache: str) -> tuple[float, float]:
+    line = [sys.executable, "-m", "evidence.tuning", "--first-call", case.suite, *case.values]
+    done = subprocess.run(  # noqa: S603 - this module
+        line,
+        cwd=ROOT,
+        env={**os.environ, "TRITON_CACHE_DIR": cache},
+        capture_output=True,
+        text=True,
+        timeout=_CALL_DEADLINE_S,
+        check=False,
+    )
+    if done.returncode:
+        raise FlopwatchError(f"the first call of {case.id} failed", why=(done.stderr.splitlines() or [""])[-1])
+    first, later = json.loads(done.stdout.splitlines()[-1])
+    return float(first), float(later)
+
+
+def time_first_call(case: Case) -> tuple[float, float]:
+    """Time the first two calls of a case in this process, whose GPU is warm: its context and the inputs are there.
+
+    The tuner's timer is Triton's own, as for whoever calls the kernel without flopwatch.
+    """
+    import torch  # noqa: PLC0415 - the page is written without it
+
+    from flopwatch.measure.inputs import make_inputs  # noqa: PLC0415 - likewise
+
+    suite = discover(ROOT / EXAMPLES).suites[case.suite]()
+    inputs = make_inputs(suite, case, seed=0)
+    call = suite.call(case.provider)
+    seconds = []
+    for _ in range(2):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call(*inputs)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return seconds[0], seconds[1]
+
+
+def write_page(tuning: Tuning | None, page: Path = PAGE) -> None:
+    """Write the generated part of the page."""
+    text = "\n".join(lines(tuning)) if tuning else NOTHING
+    page.write_text(filled(page.read_text(encoding="utf-8"), {PART: text}), encoding="utf-8")
+
+
+NOTHING = (
+    "Not recorded yet: nobody has run `python -m evidence.tuning evidence/h200/tuning-DATE.json` on a GPU, and there\n"
+    "are no numbers to show until then."
+)
+
+
+def lines(tuning: Tuning) -> Iterator[str]:
+    """Yield the table, a row a case and rule."""
+    first = tuning.searches[0]
+    versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
+    yield f"{first.gpu}, {first.date}; {versions}. Medians of {REPEATS} processes; 99 % intervals of fresh samples."
+    yield ""
+    yield "| Case | Rule | Chooses | First call, nothing compiled | Compiled before | Speed of the search's choice |"
+    yield "|:--|:--|:--|--:|--:|--:|"
+    calls = {call.case: call for call in tuning.first_calls}
+    for found in tuning.searches:
+        for case in found.cases:
+            for name in RULES:
+                call = calls[Case(suite=case.case.suite, values=(*case.case.values[:-1], name))]
+                yield _row(case, name, call, _regret(case, name))
+
+
+def _row(case: TunedCase, name: str, call: FirstCall, regret: Regret | None) -> str:
+    cells = [
+        f"{case.case.suite}[{','.join(case.case.values[:-1])}]",
+        name,
+        short(regret.config) if regret and regret.config else "by its rule",
+        _median(call.cold_seconds),
+        _median(call.warm_seconds),
+        _loss(case, regret),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _regret(case: TunedCase, name: str) -> Regret | None:
+    by = By.AUTOTUNER if name == case.case.provider else By.PROVIDER
+    return next((regret for regret in case.regrets if regret.by is by), None)
+
+
+def _loss(case: TunedCase, regret: Regret | None) -> str:
+    if regret is None:
+        return f"not tuned: {case.reason}" if case.reason else "not measured"
+    if regret.speed is None:
+        return "the best itself" if regret.config == case.chosen else "not measured"
+    return speed(regret.speed)
+
+
+def _median(seconds: Sequence[float]) -> str:
+    return format_seconds(statistics.median(seconds))
+
+
+def say(line: str) -> None:
+    """Tell how far this is."""
+    sys.stderr.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

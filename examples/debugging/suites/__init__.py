@@ -1,0 +1,1 @@
+"""The suites of a project that is being debugged."""

@@ -1,0 +1,424 @@
+"""The device code of `flopwatch.kernels.hopper_attention`, in Gluon."""
+
+# Triton types what it compiles, and ships no types:
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+# ruff: noqa: FBT003, PLR0917 - Triton passes a kernel's many arguments by place
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from flopwatch.kernels.hopper_attention_softmax import masked, sum_in_threads, weigh
+from flopwatch.kernels.hopper_attention_tiles import count_blocks, count_turns, count_whole_blocks, find_tile
+
+
+@gluon.jit
+def _next(slot, phase, STAGES: gl.constexpr):
+    """Step on in a ring."""
+    slot += 1
+    if slot == STAGES:
+        slot = 0
+        phase ^= 1
+    return slot, phase
+
+
+@gluon.jit
+def _matrix(buffers, index):
+    """View one of [n, 1, 1, rows, columns] buffers as a matrix."""
+    return buffers.index(index).reshape([buffers.shape[3], buffers.shape[4]])
+
+
+@gluon.jit
+def _produce(descriptors, buffers, barriers, sizes, GROUPS: gl.constexpr, CAUSAL: gl.constexpr):
+    """Load Q of each warpgroup, then K and V block by block from the right, for all tiles of this program; one warp."""
+    q_desc, k_desc, v_desc, _ = descriptors
+    q_buf, k_buf, v_buf, _ = buffers
+    q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
+    queries, keys, heads, heads_per_key, row_tiles, all_heads, l2_heads = sizes
+    ROWS: gl.constexpr = q_desc.block_type.shape[2]
+    BLOCK_N: gl.constexpr = k_desc.block_type.shape[2]
+    STAGES: gl.constexpr = k_buf.shape[0]
+    BLOCK_M: gl.constexpr = ROWS * GROUPS
+    program = gl.program_id(0)
+    programs = gl.num_programs(0)
+    slot = 0
+    phase = 1
+    q_phase = 1
+    for turn in range(count_turns(program, programs, row_tiles * all_heads)):
+        row_tile, head = find_tile(turn, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
+        row = row_tile * BLOCK_M
+        batch = head // heads
+        head = head % heads
+        for group in gl.static_range(GROUPS):
+            mbarrier.wait(q_empty.index(group), q_phase)
+            mbarrier.expect(q_full.index(group), q_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(
+                q_desc, [batch, head, row + group * ROWS, 0], q_full.index(group), q_buf.index(group)
+            )
+        q_phase ^= 1
+        key_head = head // heads_per_key
+        blocks = count_blocks(row, row + BLOCK_M, queries, keys, CAUSAL, BLOCK_N)
+        for block in range(blocks):
+            key = (blocks - 1 - block) * BLOCK_N
+            mbarrier.wait(k_empty.index(slot), phase)
+            mbarrier.expect(k_full.index(slot), k_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(k_desc, [batch, key_head, key, 0], k_full.index(slot), k_buf.index(slot))
+            mbarrier.wait(v_empty.index(slot), phase)
+            mbarrier.expect(v_full.index(slot), v_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(v_desc, [batch, key_head, key, 0], v_full.index(slot), v_buf.index(slot))
+            slot, phase = _next(slot, phase, STAGES)
+
+
+@gluon.jit
+def _take_turn(GROUP: gl.constexpr, PING_PONG: gl.constexpr):
+    """Wait until the group before has issued its products: 128 threads that arrive and these 128.
+
+    Named barriers 8 to 10; Triton itself uses 0 to 4 for up to five partitions.
+    """
+    if PING_PONG:
+        zero = gl.to_tensor(0)
+        if GROUP == 0:
+            gl.inline_asm_elementwise(
+                "bar.sync 8, 256; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
+            )
+        elif GROUP == 1:
+            gl.inline_asm_elementwise(
+                "bar.sync 9, 256; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
+            )
+        else:
+            gl.inline_asm_elementwise(
+                "bar.sync 10, 256; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
+            )
+
+
+@gluon.jit
+def _give_turn(GROUP: gl.constexpr, PING_PONG: gl.constexpr):
+    """Let that group issue its products, without waiting."""
+    if PING_PONG:
+        zero = gl.to_tensor(0)
+        if GROUP == 0:
+            gl.inline_asm_elementwise(
+                "bar.arrive 8, 256; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
+            )
+        elif GROUP == 1:
+            gl.inline_asm_elementwise(
+                "bar.arrive 9, 256; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
+            )
+        else:
+            gl.inline_asm_elementwise(
+                "bar.arrive 10, 256; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
+            )
+
+
+@gluon.jit
+def _attend(
+    q,
+    k_buf,
+    v_buf,
+    barriers,
+    state,
+    place,
+    has_next,
+    scale,
+    GROUP: gl.constexpr,
+    GROUPS: gl.constexpr,
+    MASKED: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    PING_PONG: gl.constexpr,
+    POLYNOMIAL: gl.constexpr,
+    S_L: gl.constexpr,
+    O_L: gl.constexpr,
+    P_L: gl.constexpr,
+):
+    """Take in one more block: its scores while the weights of the block before meet their values."""
+    accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase = state
+    first_key, first_row, offset, keys = place
+    _, _, k_full, k_empty, v_full, v_empty = barriers
+    STAGES: gl.constexpr = k_buf.shape[0]
+    ROWS: gl.constexpr = q.shape[0]
+    BLOCK_N: gl.constexpr = k_buf.shape[3]
+    _take_turn(GROUP, PING_PONG)
+    nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_L)
+    scores = warpgroup_mma(q, _matrix(k_buf, slot).permute((1, 0)), nothing, use_acc=False, is_async=True)
+    mbarrier.wait(v_full.index(v_slot), v_phase)
+    accumulator = warpgroup_mma(weights, _matrix(v_buf, v_slot), accumulator, is_async=True)
+    _give_turn((GROUP + 1) % GROUPS, PING_PONG)
+    scores = warpgroup_mma_wait(1, deps=(scores,))
+    mbarrier.arrive(k_empty.index(slot), count=1)
+    if MASKED:
+        scores = masked(scores, first_key, first_row, offset, keys, CAUSAL, S_L)
+    p, row_max, rescale = weigh(scores, row_max, scale, MASKED, POLYNOMIAL)
+    sums = sum_in_threads(p)
+    row_sum = row_sum * gl.expand_dims(
+        gl.convert_layout(rescale, gl.SliceLayout(1, sums.type.layout), assert_trivial=True), 1
+    )
+    row_sum = row_sum + sums
+    used = v_slot
+    v_slot = slot
+    v_phase = phase
+    slot, phase = _next(slot, phase, STAGES)
+    # The wait for the next K stands here on purpose: its spin loop ends the basic block, so that ptxas cannot hoist the
+    # wait for the second product above the exponentials. It does otherwise, and the overlap is lost.
+    mbarrier.wait(k_full.index(slot), phase, pred=has_next)
+    accumulator, weights = warpgroup_mma_wait(0, deps=(accumulator, weights))
+    mbarrier.arrive(v_empty.index(used), count=1)
+    accumulator = accumulator * gl.expand_dims(
+        gl.convert_layout(rescale, gl.SliceLayout(1, O_L), assert_trivial=True), 1
+    )
+    weights = gl.convert_layout(p.to(k_buf.dtype), P_L, assert_trivial=True)
+    return accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase
+
+
+@gluon.jit
+def _consume(  # noqa: C901, PLR0915 - one loop whose order is what matters
+    descriptors,
+    buffers,
+    barriers,
+    sizes,
+    scale,
+    GROUP: gl.constexpr,
+    GROUPS: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    WHOLE: gl.constexpr,
+    ALIGNED: gl.constexpr,
+    PING_PONG: gl.constexpr,
+    POLYNOMIAL: gl.constexpr,
+    OWN_OUT: gl.constexpr,
+):
+    """Compute 64 rows of each tile of this program; one warpgroup."""
+    _, _, _, out_desc = descriptors
+    q_buf, k_buf, v_buf, out_buf = buffers
+    q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
+    queries, keys, heads, _, row_tiles, all_heads, l2_heads = sizes
+    ROWS: gl.constexpr = q_buf.shape[3]
+    STAGES: gl.constexpr = k_buf.shape[0]
+    BLOCK_N: gl.constexpr = k_buf.shape[3]
+    HEAD_DIM: gl.constexpr = k_buf.shape[4]
+    BLOCK_M: gl.constexpr = ROWS * GROUPS
+    S_L: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16])
+    O_L: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, HEAD_DIM, 16])
+    P_L: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=O_L, k_width=2)
+    program = gl.program_id(0)
+    programs = gl.num_programs(0)
+    offset = keys - queries
+    q = _matrix(q_buf, GROUP)
+    slot = 0
+    phase = 0
+    q_phase = 0
+    if GROUP == GROUPS - 1:
+        _give_turn(0, PING_PONG)
+    for turn in range(count_turns(program, programs, row_tiles * all_heads)):
+        row_tile, head = find_tile(turn, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
+        row = row_tile * BLOCK_M
+        first_row = row + GROUP * ROWS
+        blocks = count_blocks(first_row, first_row + ROWS, queries, keys, CAUSAL, BLOCK_N)
+        # Blocks that other groups need, and these rows do not: given back once they are here, since an arrival before
+        # that would count for the block that was there before.
+        for _skipped in range(count_blocks(row, row + BLOCK_M, queries, keys, CAUSAL, BLOCK_N) - blocks):
+            _take_turn(GROUP, PING_PONG)
+            _give_turn((GROUP + 1) % GROUPS, PING_PONG)
+            mbarrier.wait(k_full.index(slot), phase)
+            mbarrier.arrive(k_empty.index(slot), count=1)
+            mbarrier.wait(v_full.index(slot), phase)
+            mbarrier.arrive(v_empty.index(slot), count=1)
+            slot, phase = _next(slot, phase, STAGES)
+
+        mbarrier.wait(q_full.index(GROUP), q_phase)
+        mbarrier.wait(k_full.index(slot), phase)
+        nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_L)
+        _take_turn(GROUP, PING_PONG)
+        scores = warpgroup_mma(q, _matrix(k_buf, slot).permute((1, 0)), nothing, use_acc=False, is_async=True)
+        _give_turn((GROUP + 1) % GROUPS, PING_PONG)
+        scores = warpgroup_mma_wait(0, deps=(scores,))
+        mbarrier.arrive(k_empty.index(slot), count=1)
+        if CAUSAL or not WHOLE:
+            scores = masked(scores, (blocks - 1) * BLOCK_N, first_row, offset, keys, CAUSAL, S_L)
+        row_max = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S_L))
+        p, row_max, _rescale = weigh(scores, row_max, scale, CAUSAL or not WHOLE, POLYNOMIAL)
+        row_sum = sum_in_threads(p)
+        weights = gl.convert_layout(p.to(k_buf.dtype), P_L, assert_trivial=True)
+        accumulator = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_L)
+        v_slot = slot
+        v_phase = phase
+        slot, phase = _next(slot, phase, STAGES)
+        mbarrier.wait(k_full.index(slot), phase, pred=blocks > 1)
+
+        block = blocks - 2
+        if CAUSAL and not ALIGNED:
+            further = max(blocks - 1 - count_whole_blocks(first_row, queries, keys, CAUSAL, BLOCK_N), 0)
+            for _further in range(further):
+                accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase = _attend(
+                    q,
+                    k_buf,
+                    v_buf,
+                    barriers,
+                    (accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase),
+                    (block * BLOCK_N, first_row, offset, keys),
+                    block > 0,
+                    scale,
+                    GROUP,
+                    GROUPS,
+                    True,
+                    CAUSAL,
+                    PING_PONG,
+                    POLYNOMIAL,
+                    S_L,
+                    O_L,
+                    P_L,
+                )
+                block -= 1
+        for left in range(block + 1):
+            accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase = _attend(
+                q,
+                k_buf,
+                v_buf,
+                barriers,
+                (accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase),
+                (block * BLOCK_N, first_row, offset, keys),
+                left < block,
+                scale,
+                GROUP,
+                GROUPS,
+                False,
+                CAUSAL,
+                PING_PONG,
+                POLYNOMIAL,
+                S_L,
+                O_L,
+                P_L,
+            )
+
+        if OWN_OUT:
+            mbarrier.arrive(q_empty.index(GROUP), count=1)  # all products with Q are done: the next one may land
+        mbarrier.wait(v_full.index(v_slot), v_phase)
+        accumulator = warpgroup_mma(weights, _matrix(v_buf, v_slot), accumulator, is_async=True)
+        total = gl.convert_layout(gl.sum(row_sum, axis=1), gl.SliceLayout(1, O_L))
+        inverse = gl.where(total > 0.0, 1.0 / total, 0.0)
+        accumulator, weights = warpgroup_mma_wait(0, deps=(accumulator, weights))
+        mbarrier.arrive(v_empty.index(v_slot), count=1)
+        tma.store_wait(0)  # the output of the tile before has left its buffer
+        _matrix(out_buf, GROUP).store((accumulator * gl.expand_dims(inverse, 1)).to(k_buf.dtype))
+        fence_async_shared()
+        tma.async_copy_shared_to_global(out_desc, [head // heads, head % heads, first_row, 0], out_buf.index(GROUP))
+        if not OWN_OUT:
+            tma.store_wait(0)
+            mbarrier.arrive(q_empty.index(GROUP), count=1)
+        q_phase ^= 1
+    tma.store_wait(0)
+    if GROUP == 0:
+        _take_turn(0, PING_PONG)  # the arrival that nobody waits for
+
+
+@gluon.jit(do_not_specialize=["queries", "keys", "heads", "heads_per_key", "row_tiles", "all_heads", "l2_heads"])
+def hopper_attention_kernel(
+    q_desc,
+    k_desc,
+    v_desc,
+    out_desc,
+    queries,
+    keys,
+    heads,
+    heads_per_key,
+    row_tiles,
+    all_heads,
+    l2_heads,
+    scale,
+    STAGES: gl.constexpr,
+    GROUPS: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    WHOLE: gl.constexpr,
+    ALIGNED: gl.constexpr,
+    PING_PONG: gl.constexpr,
+    POLYNOMIAL: gl.constexpr,
+    OWN_OUT: gl.constexpr,
+    REGISTERS: gl.constexpr,
+):
+    """Compute attention of all heads.
+
+    Formula: ``O = softmax(sm_scale * Q K^T + mask) V`` for each head, with ``scale = sm_scale * log2(e)``.
+
+    ===========  ================================  ============================  ===================
+    tensor       shape                             block                         dtype
+    ===========  ================================  ============================  ===================
+    Q, O         (B, heads, queries, HEAD_DIM)     (1, 1, 64, HEAD_DIM)          float16 or bfloat16
+    K, V         (B, key heads, keys, HEAD_DIM)    (1, 1, BLOCK_N, HEAD_DIM)     as Q
+    ===========  ================================  ============================  ===================
+
+    One program computes 64 * GROUPS rows of O of one head, tile after tile in the order of `find_tile`. One warp loads
+    Q of each consumer warpgroup, then K and V through two rings of STAGES blocks, from the last block that any row sees
+    to the first. Each warpgroup computes 64 rows: it issues the scores of a block and, behind them, the product of the
+    weights of the block before with its values, and computes the softmax of the one while the other runs. Blocks that
+    its own rows do not see it gives back unread; only those are masked that the diagonal or the end touches.
+
+    Numerics and limits: scores, softmax and sums in float32, the sums of a row put together only at the end; the
+    weights are rounded to the dtype for the second product. Rows that see no key are 0. What lies past a length is
+    neither read nor stored, but values before it must be finite even where a query does not see them: 0 * inf is NaN.
+    `scale` is positive. WHOLE says that `keys` is a multiple of BLOCK_N, ALIGNED that no group has a second masked
+    block. Sizes, and the number of tiles, are below 2**31.
+    """
+    ROWS: gl.constexpr = q_desc.block_type.shape[2]
+    BLOCK_N: gl.constexpr = k_desc.block_type.shape[2]
+    HEAD_DIM: gl.constexpr = k_desc.block_type.shape[3]
+    q_buf = gl.allocate_shared_memory(q_desc.dtype, [GROUPS, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
+    k_buf = gl.allocate_shared_memory(k_desc.dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
+    v_buf = gl.allocate_shared_memory(v_desc.dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
+    out_buf = q_buf
+    if OWN_OUT:
+        out_buf = gl.allocate_shared_memory(out_desc.dtype, [GROUPS, 1, 1, ROWS, HEAD_DIM], out_desc.layout)
+    q_full = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())
+    q_empty = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())
+    k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for group in gl.static_range(GROUPS):
+        mbarrier.init(q_full.index(group), count=1)
+        mbarrier.init(q_empty.index(group), count=1)
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(k_full.index(stage), count=1)
+        mbarrier.init(k_empty.index(stage), count=GROUPS)
+        mbarrier.init(v_full.index(stage), count=1)
+        mbarrier.init(v_empty.index(stage), count=GROUPS)
+    fence_async_shared()
+    descriptors = (q_desc, k_desc, v_desc, out_desc)
+    buffers = (q_buf, k_buf, v_buf, out_buf)
+    barriers = (q_full, q_empty, k_full, k_empty, v_full, v_empty)
+    sizes = (queries, keys, heads, heads_per_key, row_tiles, all_heads, l2_heads)
+    # The tuples of arguments are literals: in a variable, what is constexpr would become a tensor. The formatter would
+    # have a line an argument, seventy of them.
+    # fmt: off
+    if GROUPS == 2:  # noqa: PLR2004 - else 3
+        gl.warp_specialize(
+            [
+                (_consume, (descriptors, buffers, barriers, sizes, scale, 0, GROUPS,
+                            CAUSAL, WHOLE, ALIGNED, PING_PONG, POLYNOMIAL, OWN_OUT)),
+                (_consume, (descriptors, buffers, barriers, sizes, scale, 1, GROUPS,
+                            CAUSAL, WHOLE, ALIGNED, PING_PONG, POLYNOMIAL, OWN_OUT)),
+                (_produce, (descriptors, buffers, barriers, sizes, GROUPS, CAUSAL)),
+            ],
+            [4, 1],
+            [REGISTERS, 24],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (_consume, (descriptors, buffers, barriers, sizes, scale, 0, GROUPS,
+                            CAUSAL, WHOLE, ALIGNED, PING_PONG, POLYNOMIAL, OWN_OUT)),
+                (_consume, (descriptors, buffers, barriers, sizes, scale, 1, GROUPS,
+                            CAUSAL, WHOLE, ALIGNED, PING_PONG, POLYNOMIAL, OWN_OUT)),
+                (_consume, (descriptors, buffers, barriers, sizes, scale, 2, GROUPS,
+                            CAUSAL, WHOLE, ALIGNED, PING_PONG, POLYNOMIAL, OWN_OUT)),
+                (_produce, (descriptors, buffers, barriers, sizes, GROUPS, CAUSAL)),
+            ],
+            [4, 4, 1],
+            [REGISTERS, REGISTERS, 24],
+        )
+    # fmt: on

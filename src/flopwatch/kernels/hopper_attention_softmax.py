@@ -1,0 +1,95 @@
+"""The softmax of one block of scores, in the registers of a warpgroup: part of `hopper_attention_kernel`."""
+
+# Triton types what it compiles, and ships no types:
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+# ruff: noqa: PLR0917 - Triton passes a function's arguments by place
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+
+@gluon.jit
+def _exp2_on_fma(x):
+    """Compute 2**x for x <= 0 without the special function unit, to a relative error of 7.5e-5.
+
+    x is rounded to an integer by adding 1.5 * 2**23, which leaves it in the low bits of the mantissa, and 2**f for the
+    rest, in [-0.5, 0.5], is the minimax polynomial of degree 3. float16 rounds the weights by 4.9e-4 anyway. Of -inf it
+    is 2**-126, which bfloat16 can hold, and not 0: masked blocks cannot have it.
+    """
+    x = gl.maximum(x, -126.0)
+    shifted = x + 12582912.0
+    f = x - (shifted - 12582912.0)
+    p = 0.05517166681 * f + 0.2426111351
+    p = p * f + 0.693260987
+    p = p * f + 0.9999280728
+    return (p.to(gl.int32, bitcast=True) + (shifted.to(gl.int32, bitcast=True) << 23)).to(gl.float32, bitcast=True)
+
+
+@gluon.jit
+def _joined(low, high):
+    """Put two halves of columns beside each other: both are in the registers of the same threads."""
+    high = gl.convert_layout(high, low.type.layout, assert_trivial=True)
+    ROWS: gl.constexpr = low.shape[0]
+    COLUMNS: gl.constexpr = low.shape[1]
+    return gl.join(low, high).permute([0, 2, 1]).reshape([ROWS, 2 * COLUMNS])
+
+
+@gluon.jit
+def _halves(x):
+    """Split columns into the first and the second half."""
+    ROWS: gl.constexpr = x.shape[0]
+    COLUMNS: gl.constexpr = x.shape[1]
+    return x.reshape([ROWS, 2, COLUMNS // 2]).permute([0, 2, 1]).split()
+
+
+@gluon.jit
+def _exp2(x, POLYNOMIAL: gl.constexpr):
+    """Compute 2**x; an eighth of the columns by the polynomial, if so asked."""
+    if POLYNOMIAL:
+        half, rest = _halves(x)
+        quarter, rest = _halves(rest)
+        eighth, rest = _halves(rest)
+        last = _joined(gl.exp2(quarter), _joined(gl.exp2(eighth), _exp2_on_fma(rest)))
+        return gl.convert_layout(_joined(gl.exp2(half), last), x.type.layout, assert_trivial=True)
+    else:  # noqa: RET505 - a branch that Triton does not compile
+        return gl.exp2(x)
+
+
+@gluon.jit
+def masked(scores, first_key, first_row, offset, keys, CAUSAL: gl.constexpr, S_L: gl.constexpr):
+    """Give keys at or past the end, and those after the query, the score -inf."""
+    columns = gl.expand_dims(first_key + gl.arange(0, scores.shape[1], layout=gl.SliceLayout(0, S_L)), 0)
+    allowed = columns < keys
+    if CAUSAL:
+        rows = gl.expand_dims(first_row + gl.arange(0, scores.shape[0], layout=gl.SliceLayout(1, S_L)), 1)
+        allowed = allowed & (columns <= rows + offset)
+    return gl.where(allowed, scores, float("-inf"))
+
+
+@gluon.jit
+def sum_in_threads(p):
+    """Sum up what each thread holds of a row: 4 threads share one, and a thread has 2 columns of every 8.
+
+    They are put together once a tile: a shuffle costs its latency twice a block, which nothing hides.
+    """
+    ROWS: gl.constexpr = p.shape[0]
+    COLUMNS: gl.constexpr = p.shape[1]
+    return gl.sum(gl.sum(p.reshape([ROWS, COLUMNS // 8, 4, 2]), axis=3), axis=1)
+
+
+@gluon.jit
+def weigh(scores, row_max, scale, MASKED: gl.constexpr, POLYNOMIAL: gl.constexpr):
+    """Return the weights of a block, the new maxima, and by what all earlier weights are to be multiplied.
+
+    A row without any key so far has the maximum -inf, and -inf - -inf is NaN; it is held against 0 instead. A finite
+    stand-in for -inf will not do: ``s * scale - m * scale`` is one FMA, whose product is not rounded while that of
+    ``m * scale`` is, so that of s = m = -1e30 remains 4e20 and not 0, whose exp2 is infinite (head_dim 64 and 256).
+    """
+    new_max = gl.maximum(row_max, gl.max(scores, axis=1))
+    held = new_max
+    if MASKED:
+        held = gl.where(new_max == float("-inf"), 0.0, new_max)
+    p = _exp2(scores * scale - gl.expand_dims(held * scale, 1), POLYNOMIAL and not MASKED)
+    return p, new_max, gl.exp2((row_max - held) * scale)

@@ -1,0 +1,275 @@
+"""Matrix multiplication for Hopper: configurations, descriptors, and the call of `hopper_matmul_kernel`.
+
+Not chosen by `triton_matmul` until measured: ``python -m evidence.matmul_candidates``.
+
+What a call costs the host is not what it will: Triton encodes three tensor maps for each launch. That is known to be
+avoidable by keeping what the launcher is given (`flopwatch.kernels.launch` does so for kernels of pointers).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from flopwatch.kernels.hopper_matmul_kernel import hopper_matmul_kernel
+from flopwatch.kernels.stream_k import Balance, Prepared, Schedule, Workspace, workspace_for
+
+#: Of a multiprocessor, for its threads.
+_REGISTERS = 65536
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HopperConfig:
+    """How `hopper_matmul_kernel` is compiled, and how its tiles are dealt out.
+
+    Attributes:
+        consumers: warpgroups that multiply, one to three.
+        rows: of a tile that each of them has: 64 or 128.
+        block_n: columns of a tile.
+        block_k: step along K: 128 bytes, that is 64 elements of 16 bits or 128 of 8.
+        stages: steps that the ring holds.
+        slices: in which a consumer stores C: 1, 2 or 4.
+        c_buffers: slices that may be on their way at once; divides `slices`.
+        group_m: rows of tiles that are numbered together, to share panels in L2.
+        balance: which tiles programs share.
+        per_processor: programs that shall run on one multiprocessor at once, one or two.
+    """
+
+    consumers: int
+    rows: int = 64
+    block_n: int
+    block_k: int = 64
+    stages: int
+    slices: int = 1
+    c_buffers: int = 1
+    group_m: int = 8
+    balance: Balance = Balance.WHOLE
+    per_processor: int = 1
+
+    @property
+    def block_m(self) -> int:
+        """Rows of a tile."""
+        return self.consumers * self.rows
+
+    @property
+    def shares(self) -> bool:
+        """Whether the sharing of tiles is compiled in."""
+        return self.balance is not Balance.WHOLE
+
+    @property
+    def warpgroups(self) -> int:
+        """Of a program, the producer's warp counted as one."""
+        return self.consumers + 1
+
+    @property
+    def max_registers(self) -> int | None:
+        """Registers of a thread at the start, so that all programs fit; None where there is but one."""
+        if self.per_processor == 1:
+            return None
+        return _REGISTERS // (self.per_processor * self.warpgroups * 128) // 8 * 8
+
+    @property
+    def consumer_registers(self) -> int:
+        """Registers of a consumer's thread: all but the producer's 40, as `setmaxnreg` deals them out, in eights."""
+        at_start = self.max_registers or min(_REGISTERS // (self.warpgroups * 128) // 8 * 8, 248)
+        return min((at_start * self.warpgroups - 40) // self.consumers // 8 * 8, 232)
+
+    def __str__(self) -> str:
+        """Name it in a table, such as "128x256x64 s4 w2 c4/2 g8 whole"."""
+        name = (
+            f"{self.block_m}x{self.block_n}x{self.block_k} s{self.stages} w{self.consumers} "
+            f"c{self.slices}/{self.c_buffers} g{self.group_m} {self.balance.value}"
+        )
+        return name if self.per_processor == 1 else f"{name} x{self.per_processor}"
+
+
+def _config(  # noqa: PLR0917 - a row of the table below
+    consumers: int, rows: int, block_n: int, stages: int, slices: int, c_buffers: int, per_processor: int = 1
+) -> HopperConfig:
+    return HopperConfig(
+        consumers=consumers,
+        rows=rows,
+        block_n=block_n,
+        stages=stages,
+        slices=slices,
+        c_buffers=c_buffers,
+        per_processor=per_processor,
+    )
+
+
+#: Tiles to choose from, for 16-bit operands, as many stages as fit 232448 bytes of shared memory. Compiled for sm_90 on
+#: 2026-11-22 (triton 3.6.0 and 3.7.1), with and without sharing: no spills, no warning of ptxas that it serialises
+#: wgmma (C7510 to C7519), and the registers of a thread at the start below (consumers go on with up to 232, the
+#: producer with 40). The first and the fifth were timed, without sharing, as a prototype: the best of 2048 cubed and
+#: more, and of 3072 cubed and 16384x4096x4096 (H200, 2026-11-20); no other was. Left out: 192x256, whose consumers do
+#: not compile with the 152 registers that three of them have. ``python -m evidence.matmul_candidates`` tells for each
+#: shape.
+TILES = (
+    _config(2, 64, 256, 4, 4, 2),  # 128x256, 168
+    _config(2, 128, 128, 4, 2, 1),  # 256x128, 168
+    _config(3, 64, 128, 5, 2, 1),  # 192x128, 128
+    _config(1, 64, 256, 5, 4, 2),  # 64x256, 255
+    _config(2, 64, 128, 6, 2, 2),  # 128x128, 168
+    _config(1, 64, 128, 8, 2, 2),  # 64x128, 255
+    _config(1, 64, 128, 4, 2, 1, 2),  # 64x128, two on a multiprocessor, 128
+    _config(2, 64, 64, 8, 1, 1),  # 128x64, 168
+    _config(1, 64, 64, 6, 1, 1, 2),  # 64x64, two on a multiprocessor, 128
+    _config(1, 64, 32, 8, 1, 1, 2),  # 64x32, two on a multiprocessor, 128
+)
+
+_GLUON_DTYPES = {
+    torch.float16: gl.float16,
+    torch.bfloat16: gl.bfloat16,
+    torch.float8_e4m3fn: gl.float8e4nv,
+}
+#: What a tensor map asks of addresses and of rows, in bytes.
+_ALIGNMENT = 16
+#: Matrices whose maps are kept: those of all layers of a large model.
+_MOST_MAPS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """Where a matrix lies, for a descriptor that is kept and must not keep the memory alive."""
+
+    address: int
+    dtype: torch.dtype
+
+    def data_ptr(self) -> int:
+        return self.address
+
+
+@functools.lru_cache(maxsize=_MOST_MAPS)
+def _described(  # noqa: PLR0917 - what a tensor map is made of
+    address: int, dtype: torch.dtype, rows: int, columns: int, stride: int, box: tuple[int, int]
+) -> TensorDescriptor:
+    """Describe a matrix by rows, once for each place: a descriptor's checks take microseconds."""
+    layout = gl.NVMMASharedLayout.get_default_for(list(box), _GLUON_DTYPES[dtype])
+    return TensorDescriptor(_Address(address, dtype), [rows, columns], [stride, 1], list(box), layout)
+
+
+def _descriptor(matrix: torch.Tensor, *box: int) -> TensorDescriptor:
+    return _described(matrix.data_ptr(), matrix.dtype, *matrix.shape, matrix.stride(0), box)
+
+
+@functools.cache
+def _processors(device: int | None) -> int:
+    count: int = torch.cuda.get_device_properties(device).multi_processor_count
+    return count
+
+
+def _has_mapped_rows(matrix: torch.Tensor) -> bool:
+    return (
+        matrix.stride(1) == 1
+        and matrix.stride(0) * matrix.element_size() % _ALIGNMENT == 0
+        and matrix.data_ptr() % _ALIGNMENT == 0
+    )
+
+
+def can_multiply(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Tell whether `hopper_matmul` takes these operands: matrices whose rows start at multiples of 16 bytes.
+
+    B may lie by columns instead, and must so in float8.
+    """
+    by_rows = _has_mapped_rows(b) and b.dtype != torch.float8_e4m3fn
+    return (
+        a.ndim == b.ndim == 2  # noqa: PLR2004 - matrices
+        and a.shape[1] == b.shape[0]
+        and min(*a.shape, *b.shape) > 0
+        and a.dtype == b.dtype
+        and a.dtype in _GLUON_DTYPES
+        and b.shape[1] * 2 % _ALIGNMENT == 0
+        and _has_mapped_rows(a)
+        and (by_rows or _has_mapped_rows(b.T))
+    )
+
+
+def prepare_hopper(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: HopperConfig, workspace: Workspace | None = None
+) -> Prepared:
+    """Prepare the launch of `hopper_matmul` that writes `out`."""
+    (M, K), N = a.shape, b.shape[1]
+    by_columns = not _has_mapped_rows(b) or b.dtype == torch.float8_e4m3fn
+    schedule = Schedule.of(
+        -(-M // config.block_m) * -(-N // config.block_n),
+        -(-K // config.block_k),
+        slots=_processors(a.device.index) * config.per_processor,
+        balance=config.balance,
+    )
+    parts = flags = out  # without sharing never touched
+    if schedule.shared:
+        needs = (schedule, config.block_m * config.block_n, config.consumers)
+        workspace = workspace_for(*needs, device=a.device, given=workspace)
+        parts, flags = workspace.parts, workspace.flags
+    b_desc = (
+        _descriptor(b.T, config.block_n, config.block_k)
+        if by_columns
+        else _descriptor(b, config.block_k, config.block_n)
+    )
+    options: dict[str, Any] = {} if config.max_registers is None else {"maxnreg": config.max_registers}
+    return Prepared(
+        kernel=hopper_matmul_kernel,
+        grid=(schedule.programs,),
+        arguments=(
+            _descriptor(a, config.rows, config.block_k),
+            b_desc,
+            _descriptor(out, config.rows, config.block_n // config.slices),
+            parts,
+            flags,
+            M,
+            N,
+            K,
+            schedule.shared,
+        ),
+        constants={
+            "STAGES": config.stages,
+            "CONSUMERS": config.consumers,
+            "SLICES": config.slices,
+            "C_BUFFERS": config.c_buffers,
+            "REGISTERS": config.consumer_registers,
+            "GROUP_M": config.group_m,
+            "SHARES": bool(schedule.shared),
+            "B_BY_COLUMNS": by_columns,
+            "num_warps": 4,
+            **options,
+        },
+    )
+
+
+def hopper_matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    config: HopperConfig,
+    *,
+    out: torch.Tensor | None = None,
+    workspace: Workspace | None = None,
+) -> torch.Tensor:
+    """Multiply ``a`` (M, K) by ``b`` (K, N) on a GPU of the architecture sm_90; no gradient.
+
+    Args:
+        a: float16, bfloat16 or float8_e4m3fn.
+        b: the same; see `can_multiply`.
+        config: how.
+        out: where the product goes; a new tensor if None, of the dtype of `a`, bfloat16 for float8.
+        workspace: for shared tiles; that of the current stream if None. Launches that may overlap need different ones.
+
+    Raises:
+        ValueError: the operands, or `out`, do not lie as tensor maps want them.
+    """
+    dtype = torch.bfloat16 if a.dtype == torch.float8_e4m3fn else a.dtype
+    if out is None and can_multiply(a, b):
+        out = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=dtype)
+    if out is None or not can_multiply(a, b) or not _has_mapped_rows(out) or out.dtype.itemsize != 2:  # noqa: PLR2004
+        raise ValueError(
+            f"these matrices have no tensor maps: {tuple(a.shape)} times {tuple(b.shape)}, {a.dtype}\n"
+            f"  why: their strides are {a.stride()} and {b.stride()}, and rows must start at multiples of 16 bytes\n"
+            "  do:  copy them to aligned memory first (flopwatch.kernels.scratch)"
+        )
+    with torch.cuda.device(a.device):
+        prepare_hopper(a, b, out, config, workspace).launch()
+    return out

@@ -1,0 +1,162 @@
+"""What is raced, and that what is wrong is not; the race itself is tested with `evidence.candidates`."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+from evidence import matmul_candidates
+from evidence.matmul_candidates import (
+    PLAIN,
+    Compilation,
+    MatmulExperiment,
+    candidates,
+    multiply,
+    predicted_cycles,
+)
+from evidence.peer_shapes import MATMUL, MATMUL_DTYPES
+from evidence.race import Point
+
+from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
+from flopwatch.kernels.stream_k import Balance, Schedule, Workspace
+from flopwatch.kernels.thin_matmul import CANDIDATES, ThinConfig
+
+EXPERIMENT = MatmulExperiment()
+
+
+def test_every_shape_is_raced_in_both_dtypes_float16_first() -> None:
+    points = EXPERIMENT.points()
+
+    assert [point.values for point in points] == [(s, d) for d, s in itertools.product(MATMUL_DTYPES, MATMUL)]
+    assert len({point.name for point in points}) == len(points)
+    assert {point.name: point.flops for point in points}["1000x1000x1000 float16"] == 2e9
+
+
+@pytest.mark.parametrize("shape", MATMUL)
+def test_every_shape_has_about_a_dozen_candidates_with_names_of_their_own(shape: str) -> None:
+    configs = candidates(shape)
+
+    assert 10 <= len(configs) <= 15
+    assert len(set(configs.values())) == len(configs)
+
+
+def test_few_rows_are_raced_by_the_thin_kernel_and_by_low_tiles() -> None:
+    configs = list(candidates("16x4096x4096").values())
+
+    assert configs[: len(CANDIDATES)] == list(CANDIDATES)
+    assert all(isinstance(config, ThinConfig) or config.block_m == 64 for config in configs)
+
+
+def test_a_last_wave_that_is_nearly_empty_brings_shared_tiles_to_the_top() -> None:
+    assert "wave" in next(iter(candidates("3072x3072x3072")))
+    assert "whole" in next(iter(candidates("2048x2048x2048")))
+
+
+def test_two_programs_on_a_multiprocessor_are_predicted_to_share_it() -> None:
+    one = replace(TILES[5], balance=Balance.WHOLE)
+    two = replace(one, per_processor=2)
+
+    assert predicted_cycles(one, 8192, 8192, 1024) == pytest.approx(predicted_cycles(two, 8192, 8192, 1024), rel=0.1)
+
+
+def test_kernels_of_hopper_are_compiled_once_for_all_shapes_and_ways_to_share() -> None:
+    jobs = {job for point in EXPERIMENT.points() for job in EXPERIMENT.compilations(point)}
+    hopper = {job for job in jobs if isinstance(job, Compilation) and isinstance(job.config, HopperConfig)}
+
+    assert len({job.shape for job in hopper}) == 1
+    assert {job.config.balance for job in hopper if isinstance(job.config, HopperConfig)} == {
+        Balance.REST,
+        Balance.WHOLE,
+    }
+    assert len(hopper) < 2 * 2 * len(TILES) * 3
+    assert jobs == {pickle.loads(pickle.dumps(job)) for job in jobs}  # noqa: S301 - its own
+
+
+def test_what_is_compiled_shares_as_what_is_raced() -> None:
+    """Sizes of compilations are such that REST shares tiles of every configuration, on an H200."""
+    m, n, k = matmul_candidates._SMALL
+
+    for tile in TILES:
+        tiles = -(-m // tile.block_m) * -(-n // tile.block_n)
+        slots = 132 * tile.per_processor
+        assert Schedule.of(tiles, -(-k // 64), slots=slots, balance=Balance.REST).shared > 0
+
+
+def test_the_experiment_goes_to_other_processes() -> None:
+    assert EXPERIMENT == pickle.loads(pickle.dumps(EXPERIMENT))  # noqa: S301 - its own
+    assert len(EXPERIMENT.source) > 16
+
+
+@pytest.mark.parametrize("shape", ["3x66x200", "70x130x100"])
+def test_what_is_right_passes_and_what_is_not_does_not(cuda: str, monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
+    del cuda
+    config = CANDIDATES[0] if shape.startswith("3x") else replace(PLAIN, block_m=32, block_n=64)
+    monkeypatch.setattr(matmul_candidates, "candidates", lambda _shape: {"it": config})
+    monkeypatch.setattr(matmul_candidates, "MAX_INPUT_SETS", 2)
+    contest = EXPERIMENT.contest(Point(name="it", group="it", flops=1.0, values=(shape, "float16")))
+    call = contest.candidates["it"]()
+
+    def off(index: int) -> torch.Tensor:
+        c = call(index)
+        assert isinstance(c, torch.Tensor)
+        return c * 1.01
+
+    def unwritten(_index: int) -> torch.Tensor:
+        m, n, _k = map(int, shape.split("x"))
+        return torch.empty(m, n, device="cuda", dtype=torch.float16)
+
+    assert contest.sets == 2
+    assert not contest.wrong(call)
+    assert not contest.wrong(contest.peers["torch"]())
+    assert contest.wrong(off).startswith("is wrong")
+    assert contest.wrong(unwritten) == "is wrong: error None eps"
+
+
+def test_who_leaves_flags_behind_does_not_spoil_who_is_right(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    del cuda
+    seen: list[Workspace] = []
+
+    def spoiling(a: torch.Tensor, b: torch.Tensor, _config: object, workspace: Workspace) -> torch.Tensor:
+        seen.append(workspace)
+        workspace.flags.fill_(1)
+        return a @ b
+
+    monkeypatch.setattr(matmul_candidates, "multiply", spoiling)
+    monkeypatch.setattr(matmul_candidates, "MAX_INPUT_SETS", 2)
+    contest = EXPERIMENT.contest(Point(name="it", group="it", flops=1.0, values=("3x66x200", "float16")))
+
+    contest.wrong(next(iter(contest.candidates.values()))())
+
+    assert seen[-1].flags.count_nonzero() == 0
+
+
+def test_candidates_take_turns_on_one_workspace(cuda: str) -> None:
+    a = torch.randn(3, 200, device=cuda).half()
+    b = torch.randn(200, 66, device=cuda).half()
+    workspace = Workspace.of(Schedule(programs=64, shared=8), 32 * 64, device=a.device)
+    plain = replace(PLAIN, block_m=32, block_n=64)
+
+    for config in (*CANDIDATES[:2], plain, *CANDIDATES[:1]):
+        assert torch.allclose(multiply(a, b, config, workspace), a @ b, atol=0.05)
+        assert workspace.flags.count_nonzero() == 0
+
+
+@pytest.mark.gpu
+def test_what_is_compiled_is_what_is_launched() -> None:
+    for shape, label in (("1536x1536x1536", "wave"), ("16x4096x4096", "thin")):
+        point = next(point for point in EXPERIMENT.points() if point.values == (shape, "float16"))
+        config = next(config for name, config in candidates(shape).items() if label in name)
+        m, n, k = map(int, shape.split("x"))
+        a, b, c = (torch.empty(size, device="cuda", dtype=torch.float16) for size in ((m, k), (k, n), (m, n)))
+        kernel = matmul_candidates.prepared(a, b, c, config).kernel
+        for job in EXPERIMENT.compilations(point):
+            job()
+        compiled = len(kernel.device_caches[torch.cuda.current_device()][0])
+
+        matmul_candidates.prepared(a, b, c, config).launch()
+        torch.cuda.synchronize()
+
+        assert len(kernel.device_caches[torch.cuda.current_device()][0]) == compiled > 0

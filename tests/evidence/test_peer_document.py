@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from evidence import peer_document
+from evidence.peer_document import PAGE, blocks, plots, standing, write
+from evidence.peer_goals import ATTENTION_GROUPS, FP8, LAUNCH_GOAL_S, PRODUCTS, Group
+from evidence.peer_recorded import Recorded, recorded
+from evidence.peer_records import Peers, newest, read
+from evidence.peer_shapes import MATMUL, peers_at
+from tests.evidence.test_peer_records import NUMBERS, SITTING, beside
+
+from flopwatch.model import Failure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from evidence.peer_goals import Point
+    from evidence.peer_records import Beside
+
+TWO: tuple[Point, ...] = (("PeerMatmul", "256x256x256", "float16"), ("PeerMatmul", "512x512x512", "float16"))
+GOAL = Group(name="two", points=TWO, peer="torch", mean=1.05, floor=0.97)
+
+
+@pytest.fixture(scope="module")
+def own() -> Recorded | None:
+    return recorded()
+
+
+def kept(*found: Beside) -> Peers:
+    return Peers().added(SITTING, found)
+
+
+def everything(speed: float) -> Peers:
+    """Every point beside every peer."""
+    points = dict.fromkeys(point for group in (*PRODUCTS, *FP8, *ATTENTION_GROUPS) for point in group.points)
+    return kept(*(beside(point, peer, speed) for point in points for peer in peers_at(*point[:2])))
+
+
+def test_the_page_is_what_is_kept(own: Recorded | None, tmp_path: Path) -> None:
+    page = tmp_path / PAGE.name
+    shutil.copy(PAGE, page)
+    write(page=page)
+
+    assert page.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
+    drawn = plots(read(newest()), own)
+    assert {path.name for path in (PAGE.parent / "images").glob("performance-*")} == drawn.keys()
+    for name, text in drawn.items():
+        assert (PAGE.parent / "images" / name).read_text(encoding="utf-8") == text
+
+
+def test_the_page_shows_plots_that_there_are(own: Recorded | None) -> None:
+    for peers in (Peers(), everything(0.1)):
+        shown = re.findall(r"!\[\]\(images/([^)]+)\)", "".join(blocks(peers, own).values()))
+        assert sorted(shown) == sorted(plots(peers, own))
+
+
+def test_a_page_without_a_measurement_says_so(own: Recorded | None) -> None:
+    parts = blocks(Peers(), own)
+
+    assert parts["origin"].startswith("Nothing has been measured beside a peer yet.")
+    for name in ("matmul", "fp8", "attention", "launch"):
+        assert peer_document.NOT_YET in parts[name]
+    assert "| float16, all 30 | 0 of 30 |  |  | 1.05, no point below 0.97 | not measured yet |" in parts["matmul"]
+
+
+@pytest.mark.parametrize(
+    ("speeds", "verdict"),
+    [
+        ((0.10, 0.02), "reached"),
+        ((0.10, -0.02), "**not reached**"),  # the mean is 1.041
+        ((0.30, -0.04), "**not reached**"),  # the mean is 1.139, the worst 0.961
+        ((0.10, None), "open: 1 of 2 points measured; not everywhere beside torch"),
+        ((None, None), "not measured yet"),
+    ],
+)
+def test_a_goal_is_reached_by_its_mean_and_its_worst_point(speeds: tuple[float | None, ...], verdict: str) -> None:
+    found = [beside(point, "torch", speed) for point, speed in zip(TWO, speeds, strict=True) if speed is not None]
+
+    assert standing(kept(*found), GOAL).verdict == verdict
+
+
+def test_a_kernel_that_fails_reaches_no_goal() -> None:
+    failing = beside(TWO[1], "torch", None, reason="flopwatch is wrong: error 9 eps, ceiling 4")
+    wrong = replace(failing.case.head, numbers=replace(NUMBERS, max_diff_eps=9.0))
+    failed = replace(failing.case.head, failure=Failure(kind="ValueError", message="no"), numbers=None)
+    for head in (wrong, failed):
+        found = kept(beside(TWO[0], "torch", 0.5), replace(failing, case=replace(failing.case, head=head)))
+        assert standing(found, GOAL).verdict == "**not reached**: 1 fail"
+
+
+def test_the_fastest_peer_counts_and_one_that_cannot_run_is_left_out() -> None:
+    point = ("PeerAttention", "32x8x512x256", "full")
+    group = Group(name="one", points=(point,), mean=0.95)
+    cudnn = beside(point, "cudnn", None, reason="cudnn fails (RuntimeError: no kernel)")
+    found = kept(cudnn, beside(point, "flash2", 0.4), beside(point, "flash4", -0.04))
+    part = peer_document.section(found, [group])
+
+    assert standing(found, group).verdict == "reached"
+    assert math.isclose(standing(found, group).mean or 0.0, math.exp(-0.04))
+    assert "| 32x8x512x256 full | 10.00 µs | 100 | see below | 67.03 | 104.1 | flash4 | 0.961 ± 0.005 |" in part
+    assert "- `cudnn fails (RuntimeError: no kernel)`: 32x8x512x256 full" in part
+
+
+def test_a_goal_against_all_stays_open_until_all_were_tried() -> None:
+    point = ("PeerAttention", "32x8x512x256", "full")
+    group = Group(name="one", points=(point,), mean=0.95)
+
+    verdict = standing(kept(beside(point, "cudnn", 0.5), beside(point, "flash2", 0.5)), group).verdict
+    assert verdict == "open: 1 of 1 points measured; not everywhere beside flash4"
+
+
+def test_a_whole_measurement_is_tables_and_plots(own: Recorded | None) -> None:
+    peers = everything(0.1)
+    parts = blocks(peers, own)
+
+    assert "| bfloat16, all 30 | 30 of 30 | **1.105 ± 0.000** | 1.105 ± 0.005 at" in parts["matmul"]
+    assert "| head_dim 128, cuDNN | 12 of 12 | **1.105 ± 0.001** |" in parts["attention"]
+    assert "not measured" not in parts["matmul"] + parts["fp8"] + parts["attention"]
+    assert "| PeerMatmul | flopwatch | 11.00 µs | 11.00 µs | 12 µs: reached |" in parts["launch"]
+    assert "| PeerMatmul | torch | 10.70 µs | 10.70 µs |  |" in parts["launch"]
+    assert "driver 580.1, power limit 700 W; torch 2.11.0, triton 3.6.0; 2026-11-23; kernels" in parts["origin"]
+    assert len(plots(peers, None)) == 2 + 1 + 8
+
+
+def test_the_error_of_a_mean_is_that_of_independent_points() -> None:
+    points = [("PeerMatmul", shape, "float16") for shape in MATMUL[:6]]
+    group = Group(name="six", points=tuple(points), peer="torch")
+    found = [beside(point, "torch", 0.1) for point in points]
+
+    # 0.2 % from process to process, three of them, six points
+    assert standing(kept(*found), group).error == pytest.approx(1.96 * 0.002 / math.sqrt(3 * 6))
+    assert standing(kept(*found[:5]), group).error is None
+    assert standing(kept(*found[:5], replace(found[5], log_ratios=(0.1,))), group).error is None
+
+
+def test_a_launch_that_costs_more_than_the_goal_is_told() -> None:
+    slow = beside(TWO[0], "torch", 0.1)
+    head = replace(slow.case.head, launch_seconds=LAUNCH_GOAL_S * 1.01)
+
+    part = peer_document.launch(kept(replace(slow, case=replace(slow.case, head=head))))
+
+    assert "12 µs: **not reached** |" in part
+
+
+def test_the_goals_are_of_the_points_that_suites_have() -> None:
+    assert [len(group.points) for group in PRODUCTS] == [30, 15, 12, 3] * 2
+    assert [len(group.points) for group in FP8] == [20, 15, 5, 5]
+    assert [len(group.points) for group in ATTENTION_GROUPS] == [12] * 6
+
+
+def test_recorded_rates_are_those_of_the_recording(own: Recorded | None) -> None:
+    if own is None:
+        pytest.skip("no recording is kept")
+    case = next(each for each in own.cases if each.name == "Matmul 4096x4096x4096 float16")
+
+    assert case.tflops == pytest.approx(2 * 4096**3 / case.seconds / 1e12)
+    assert case.square == 4096
+    assert {each.square for each in own.cases if each.name == "Matmul 1000x1000x1000 float16"} == {None}
+    row = next(line for line in peer_document.alone(own).splitlines() if line.startswith(f"| {case.name} |"))
+    assert f"| {case.tflops:.4g} |" in row

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, hopper_attention, prepare
+from flopwatch.kernels.reference import attention_reference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Normal = Callable[..., torch.Tensor]
+
+#: Runs in a process of its own, in which kernels are compiled and not interpreted. Prints as JSON the spills, ptxas's
+#: warnings, and the order of what matters in the code.
+COMPILE = """
+import json
+import re
+import subprocess
+import sys
+import torch
+from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, hopper_attention
+from flopwatch.measure.machine import find_ptxas
+from flopwatch.static import kernel_facts, pretend_gpu
+from flopwatch.static.nvdisasm import run_nvdisasm
+from flopwatch.static.sass import _executable_sections, parse_listing
+
+def empty(*shape):
+    return torch.empty(shape, device="cuda", dtype=torch.float16)
+
+def order(binary):
+    code = b"".join(_executable_sections(binary))
+    for instruction in parse_listing(run_nvdisasm(code, "--no-dataflow", "--binary", "SM90a")):
+        if instruction.opcode == "MUFU.EX2":
+            yield "exp2"
+        elif instruction.name == "HGMMA":
+            yield "product"
+        elif instruction.opcode.startswith("WARPGROUP.DEPBAR"):
+            yield "wait " + instruction.operands.rpartition(" ")[2]
+
+config = HOPPER_ATTENTION[128][0]
+with pretend_gpu("h200", tensors="meta") as recorder:
+    k = empty(1, 2, 1024, 128)
+    hopper_attention(empty(1, 4, 1024, 128), k, k, config, causal=True)
+(facts,) = kernel_facts(recorder)
+(kernel,) = recorder.compiled.values()
+said = subprocess.run(
+    [find_ptxas(), "-arch=sm_90a", "-v", "-o", "/dev/null", "/dev/stdin"],
+    input=kernel.asm["ptx"], capture_output=True, text=True, check=True,
+).stderr
+print(json.dumps({
+    "spills": facts.spill_store_bytes, "stack": facts.stack_bytes,
+    "warnings": sorted(set(re.findall(r"C75\\d\\d", said))), "order": list(order(kernel.asm["cubin"])),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[str, Any]:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    found = subprocess.run(
+        [sys.executable, "-c", COMPILE], capture_output=True, text=True, env=environment, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    facts: dict[str, Any] = json.loads(found.stdout)
+    return facts
+
+
+def test_nothing_is_spilled_and_no_product_is_serialised(compiled: dict[str, Any]) -> None:
+    assert (0, 0, []) == (compiled["spills"], compiled["stack"], compiled["warnings"])
+
+
+def test_the_second_product_is_waited_for_behind_the_exponentials_of_the_next_block(compiled: dict[str, Any]) -> None:
+    order = compiled["order"]
+    between = [
+        order[place + 1 : order.index("wait 0x0", place)] for place, what in enumerate(order) if what == "wait 0x1"
+    ]
+
+    # One loop of each warpgroup. A thread has 64 of a block's 64 x 128 weights, and 2 rows to rescale.
+    assert [["exp2"] * 66] * 2 == between
+
+
+def test_what_tma_cannot_read_is_refused(cuda: str) -> None:
+    q = torch.empty(1, 2, 64, 64, device=cuda, dtype=torch.float16)
+    odd = torch.empty(1, 2, 64, 65, device=cuda, dtype=torch.float16)[..., :64]
+    wrong = {
+        "k of strides": (q, odd, q),
+        "v is of torch.bfloat16": (q, q, q.bfloat16()),
+        "not (B, H, S, D)": (q[0], q, q),
+        "head_dim=48": (q[..., :48], q[..., :48], q[..., :48]),
+        "2 heads cannot share 3": (q, *[torch.empty(1, 3, 64, 64, device=cuda, dtype=torch.float16)] * 2),
+        "do not match": (q, q, q[:, :, :32]),
+    }
+
+    for text, operands in wrong.items():
+        with pytest.raises(ValueError, match=r"why: blocks are loaded by TMA") as caught:
+            hopper_attention(operands[0], operands[1], operands[2], HOPPER_ATTENTION[64][0])
+        assert text in str(caught.value)
+    with pytest.raises(ValueError, match="negative"):
+        hopper_attention(q, q, q, HOPPER_ATTENTION[64][0], sm_scale=-1.0)
+
+
+@pytest.mark.parametrize("head_dim", HOPPER_ATTENTION)
+def test_every_configuration_fits_the_shared_memory_of_a_program(head_dim: int, cuda: str) -> None:
+    q = torch.empty(1, 2, 256, head_dim, device=cuda, dtype=torch.float16)
+    for config in HOPPER_ATTENTION[head_dim]:
+        q_desc, k_desc, *_ = prepare(q, q, q, q, config, causal=True)["arguments"]
+        rows = config.groups * (2 if config.own_out else 1) * q_desc.block_shape[2]
+        keys = 2 * config.stages * k_desc.block_shape[2]
+
+        assert config.resident * ((rows + keys) * head_dim * 2 + 2048) <= 232448
+
+
+# On a GPU -------------------------------------------------------------------------------------------------------------
+
+#: Batch, heads, heads of keys, queries, keys: odd ones, several turns of 132 programs, shared heads, more of either.
+SHAPES = [
+    (1, 2, 2, 256, 256),
+    (2, 3, 3, 200, 200),
+    (1, 40, 40, 1024, 1024),
+    (1, 8, 2, 333, 333),
+    (2, 4, 1, 77, 500),
+    (1, 4, 4, 500, 77),
+]
+#: One of these a process, which is killed when it hangs: a wrong barrier costs this and not the session.
+DEADLINE_S = 60
+NUMBERS = """
+import sys
+import torch
+from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, hopper_attention
+sys.path.insert(0, {folder!r})
+from test_hopper_attention import check_on_gpu
+check_on_gpu(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("head_dim", "place"), [(d, place) for d in HOPPER_ATTENTION for place in range(len(HOPPER_ATTENTION[d]))]
+)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_every_configuration_computes_attention(head_dim: int, place: int, dtype: str) -> None:
+    code = NUMBERS.format(folder=os.path.dirname(__file__))  # noqa: PTH120 - of this file
+
+    found = subprocess.run(
+        [sys.executable, "-c", code, str(head_dim), str(place), dtype],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+    assert found.returncode == 0, f"{found.stdout}\n{found.stderr}"
+
+
+def check_on_gpu(head_dim: int, place: int, dtype_name: str) -> None:
+    """Compare one configuration with float64 on all shapes, twice each, into poisoned outputs."""
+    config, dtype = HOPPER_ATTENTION[head_dim][place], getattr(torch, dtype_name)
+    eps = torch.finfo(dtype).eps
+    generator = torch.Generator(device="cuda")
+    print("seed", generator.seed())  # noqa: T201 - shown with a failure
+    for (batch, heads, key_heads, queries, keys), causal, size in product(SHAPES, (False, True), (1.0, 200.0)):
+        draws = [(heads, queries), (key_heads, keys), (key_heads, keys)]
+        # (B, S, H, D) in memory, as projections leave it.
+        q, k, v = (
+            torch.randn(batch, n, h, head_dim, device="cuda", generator=generator).to(dtype).transpose(1, 2)
+            for h, n in draws
+        )
+        q = q * size  # scores up to 1e3
+        print((batch, heads, key_heads, queries, keys), causal, size, flush=True)  # noqa: T201 - names what hangs
+        expected = attention_reference(q, k, v, causal=causal)
+        for _ in range(2):
+            out = torch.full((batch, heads, queries, head_dim), float("nan"), device="cuda", dtype=dtype)
+            found = hopper_attention(q, k, v, config, causal=causal, out=out).double()
+            error = float((found - expected).abs().max() / expected.abs().max())
+            # The weights are rounded once, the result once; of scores of 1e3 the exponent is rounded to 2**-14 besides.
+            assert error <= 4 * eps + (2e-3 if size > 1 else 0.0), f"error {error:.1e}"

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flopwatch.kernels.configs import MATMUL_AUTOTUNE
+from flopwatch.kernels.known import TABLES, key_text, known_choices
+from flopwatch.measure import tuning
+from flopwatch.model import Choice, to_json
+from flopwatch.tune.table import Table, pins_of, read_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEY = (4096, True, "torch.float16", "torch.int32")
+
+
+def test_the_tables_are_what_a_gate_pins() -> None:
+    for path in TABLES.glob("*.json"):
+        pins = pins_of(read_table(path), path)
+        assert {choice.kernel for choices in pins.values() for choice in choices} == {"matmul_kernel"}
+
+
+def test_the_tables_have_configurations_of_the_list_alone() -> None:
+    listed = {tuple(config.constants().items()) for config in MATMUL_AUTOTUNE}
+    for text in known_choices("matmul_kernel").values():
+        settings = dict(item.split(": ") for item in text.split(", "))
+        assert tuple((name, int(settings[name])) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")) in listed
+
+
+def test_a_key_is_written_as_the_gate_writes_it() -> None:
+    assert key_text(KEY) == tuning.key_text(KEY)
+
+
+def test_a_choice_without_a_key_is_of_no_call(tmp_path: Path) -> None:
+    (entry,) = read_table(TABLES / "h200.json").entries[:1]
+    keyed, unkeyed = Choice(kernel="k", key="8", config="wide"), Choice(kernel="k", config="tall")
+    for name, choice in (("keyed", keyed), ("unkeyed", unkeyed)):
+        (tmp_path / f"{name}.json").write_bytes(to_json(Table(entries=(replace(entry, choices=(choice,)),))))
+    assert known_choices("k", tmp_path) == {("NVIDIA H200", "8"): "wide"}

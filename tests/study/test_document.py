@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from evidence import l2_swizzle
+from evidence.l2_swizzle import HIT_RATE, Counted, Measurement
+from evidence.l2_swizzle_document import PAGE, Findings, blocks, plots, write
+from evidence.memory_trace import Reading, Trace
+from tests.study.test_report import STUDY, measured
+
+from flopwatch.errors import MachineError
+from flopwatch.static import find_device
+from flopwatch.study.result import Round
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LINES = ("flopwatch none", "flopwatch 8", "torch")
+AT = "12288"
+
+
+def measurement() -> Measurement:
+    entries = tuple(measured(line, AT, milliseconds) for line, milliseconds in zip(LINES, (5.8, 5.7, 5.6), strict=True))
+    turns: dict[str, tuple[float, ...]] = {entry.case.id: (entry.seconds or 0.0,) * 2 for entry in entries}
+    study = replace(
+        STUDY, lines=LINES, points=(AT,), measured=entries, rounds=(Round(seconds=9.0, turns=turns, faults={}),) * 8
+    )
+    here, there = Reading(tensors=0, cached=0, device=0), Reading(tensors=0, cached=0, device=4 << 20)
+    return Measurement(
+        measured="2026-11-22T00:00:00+00:00",
+        study=study,
+        counted=(
+            Counted(line="flopwatch 8", size=AT, kernel="k", values={HIT_RATE: 81.2, "dram__bytes_read.sum": 5e9}),
+        ),
+        memory=(Trace(what="a call of tilelang 10", times=4, before=here, first=here, last=there, released=there),),
+        failures={"counters at 20480": "the counters cannot be read\n  why: ..."},
+    )
+
+
+def test_the_page_is_what_the_findings_say(tmp_path: Path) -> None:
+    page = tmp_path / PAGE.name
+    shutil.copy(PAGE, page)
+    findings = Findings.read()
+    write(findings, page)
+    assert page.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
+    for name, plot in plots(findings).items():
+        assert plot == (PAGE.parent / f"l2_swizzle-{name}.svg").read_text(encoding="utf-8")
+
+
+def test_a_measurement_answers() -> None:
+    found = blocks(replace(Findings.read(), measurement=measurement()))
+    assert "| 12288 | 8 | 1.72 % faster" in found["answer"]
+    assert "- holds: 8 is the best" in found["answer"]
+    assert "| flopwatch 8 | 350.9 |" in found["measured"]
+    assert "- counters at 20480: `the counters cannot be read" in found["measured"]
+    assert "| flopwatch 8 | 12288 | 81.2 % | 5.0 | 4.9 |" in found["counted"]
+    assert "| a call of tilelang 10 | 4 | 0.00 | 0.00 | 1.00 | 0.00 | 0.00 | 4.00 |" in found["memory"]
+
+
+def test_a_measurement_is_drawn() -> None:
+    drawn = plots(replace(Findings.read(), measurement=measurement()))
+    assert list(drawn) == ["predicted", "measured"]
+    assert "flopwatch none: 12288: 344.8" in drawn["measured"]
+
+
+def test_what_the_page_says_in_words_follows_from_the_prediction() -> None:
+    prediction = Findings.read().prediction
+    device = find_device(prediction.device)
+    read: dict[str, list[float]] = {}
+    share: dict[str, list[float]] = {}
+    for each in prediction.predicted:
+        arithmetic_s = 2 * int(each.size) ** 3 / (device.peaks.float16 * 1e12)
+        read.setdefault(each.line, []).append(each.all_waves_bytes)
+        share.setdefault(each.line, []).append(each.all_waves_bytes / (device.memory_gbps * 1e9) / arithmetic_s)
+    less = [1 - wide / narrow for wide, narrow in zip(read["flopwatch 16"], read["flopwatch 8"], strict=True)]
+    more = [theirs / ours for theirs, ours in zip(read["tilelang none"], read["flopwatch none"], strict=True)]
+    none, theirs = share["flopwatch none"], share["tilelang none"]
+    words = " ".join(PAGE.read_text(encoding="utf-8").split())
+    for said in (
+        f"busy for {100 * none[0]:.0f} to {100 * none[-1]:.0f} %",
+        f"ask for {100 * min(less):.0f} to {100 * max(less):.0f} % less",
+        f"ask for {min(more):.1f} to {max(more):.0f} times as much",
+        f"needs {min(theirs):.1f} to {max(theirs):.1f} times as long",
+        f"no more than {device.peaks.float16 / theirs[-1]:.0f} TFLOPS",
+    ):
+        assert said in words
+
+
+def test_counters_that_could_not_be_read_are_told() -> None:
+    found = blocks(replace(Findings.read(), measurement=replace(measurement(), counted=())))
+    assert found["counted"].startswith("The counters could not be read")
+
+
+def test_a_machine_that_was_unfit_answers_nothing() -> None:
+    found = measurement()
+    unfit = replace(found, study=replace(found.study, unfit="it is used by `another`"))
+    findings = replace(Findings.read(), measurement=unfit)
+    written = blocks(findings)
+    assert written["answer"] == written["measured"]
+    assert written["answer"].endswith("worth nothing: `it is used by 'another'`")
+    assert list(plots(findings)) == ["predicted"]
+
+
+def test_a_measurement_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_rounds: int) -> Measurement:
+        raise MachineError("there is no GPU")
+
+    monkeypatch.setattr(l2_swizzle, "measure", fail)
+    with pytest.raises(SystemExit, match="there is no GPU"):
+        l2_swizzle.main(["measure", str(tmp_path / "measured.json")])
+    assert list(tmp_path.iterdir()) == []
