@@ -134,6 +134,11 @@ def test_a_module_that_cannot_be_imported_does_not_hide_the_others(tmp_path: Pat
     assert [type(error) for error in found.failures.values()] == [ModuleNotFoundError]
 
 
+def test_a_class_with_a_leading_underscore_is_what_suites_share_and_no_suite(tmp_path: Path) -> None:
+    shared = SUITE.format(name="_Shared") + 'class One(_Shared):\n    params = (["2"],)\n'
+    assert list(discover(write_suites(tmp_path, both=shared)).suites) == ["One"]
+
+
 def test_two_suites_of_one_name_are_refused(tmp_path: Path) -> None:
     folder = write_suites(tmp_path, one=SUITE.format(name="Same"), two=SUITE.format(name="Same"))
     with pytest.raises(SuiteError, match="two suites are called Same"):

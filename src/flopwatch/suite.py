@@ -161,7 +161,10 @@ def _for_each_combination(cls: type[Suite], count: Callable[..., float]) -> list
 
 
 def _is_suite(value: object, module: types.ModuleType) -> bool:
-    return isinstance(value, type) and issubclass(value, Suite) and value.__module__ == module.__name__
+    """Tell whether asv, too, takes it for a suite: a class of this module without a leading underscore."""
+    if not isinstance(value, type) or not issubclass(value, Suite) or value.__name__.startswith("_"):
+        return False
+    return value.__module__ == module.__name__
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -447,3 +447,54 @@ assert vars(fill) == before
         "predicted tries=32, tries=16, takes=32,",
         "first tries=32, takes=32,",
     ]
+
+
+def test_a_tuner_that_keeps_its_times_in_a_file_reads_and_writes_none_of_them(child: Callable[..., str]) -> None:
+    printed = child(
+        """
+import torch, triton, triton.language as tl
+from triton.runtime.autotuner import Autotuner
+from flopwatch.static import pretend_gpu
+from flopwatch.static.recorder import Autotune
+
+def tuner():
+    class Keeping(Autotuner):
+        file = {}  # as good as one
+
+        def run(self, *args, **kwargs):
+            self.nargs = dict(zip(self.arg_names, args))
+            for config in self.prune_configs(kwargs):
+                if str(config) not in self.file:
+                    self.file[str(config)] = self._bench(*args, config=config, **kwargs)
+            best = min(self.configs, key=lambda config: self.file[str(config)])
+            return self.fn.run(*args, **kwargs, **best.all_kwargs())
+
+    class Renamed(Keeping):
+        pass
+
+    return Keeping, Renamed
+
+def function(kind):
+    @triton.jit
+    def fill(x, n, BLOCK: tl.constexpr):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x + i, 1.0, mask=i < n)
+
+    configs = [triton.Config({"BLOCK": size}) for size in (16, 32, 64)]
+    return kind(fill, fill.arg_names, configs, ["n"], None, None)
+
+before, _ = tuner()
+own = before.run
+early = function(before)
+for autotune in (Autotune.ALL, Autotune.ALL, Autotune.FIRST):
+    with pretend_gpu("h200", autotune=autotune) as recorder:
+        during, renamed = tuner()
+        for fill in (early, function(during), function(renamed)):
+            fill[(1,)](torch.empty(16, device="cuda"), 16)
+    tried = sum(seen.tuning for seen in recorder.launches)
+    print(autotune.value, tried, len(recorder.launches) - tried, before.file, during.file)
+    assert before.run is own
+    assert during.run.__qualname__ == renamed.run.__qualname__ == own.__qualname__
+"""
+    )
+    assert printed.splitlines() == ["all 9 3 {} {}", "all 9 3 {} {}", "first 3 3 {} {}"]
