@@ -1,0 +1,379 @@
+"""What a campaign runs on a GPU, in the order of what is wanted first: see `evidence.campaign`.
+
+No origin of seconds but those with a date was measured; the others are goals, or reckoned from what is named. What a
+step took is in the campaign's state, and in its list from then on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Where results lie below a campaign's folder as in the repository: what is copied over it is in its place.
+FILES = "files/"
+#: After its own seconds a step ends what is in flight: a pair of all cases takes 18 s (66 cases, H200, 2026-11-21),
+#: and what hangs in a race is killed after 45 s (`evidence.candidates.STEP_SECONDS`).
+TAIL_S = 60.0
+_H200 = f"{FILES}evidence/h200/"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One command of a campaign.
+
+    In `arguments`, `collects` and `then`, {dir} is the campaign's folder, {scratch} one below it that is not packed,
+    {root} the repository, {out} the result, {place} where it belongs in the repository, {date} the campaign's, and
+    {seconds} what the step is given for itself.
+
+    Attributes:
+        name: by which it is called.
+        purpose: what the results are for.
+        arguments: of Python.
+        expected_s: seconds of all of it.
+        origin: of that number.
+        limit_s: the most that it is given.
+        least_s: the least that is worth while, where it takes what there is; None where it needs all of it.
+        resumes: whether it goes on with what it left.
+        more: what its output has where it ended for want of time; "" where it does not.
+        proof: what its output has where it did something, as tests may all be skipped.
+        out: the result, below the campaign's folder; "" where the output is all.
+        collects: what it writes elsewhere: a pattern, and the folder below the campaign's that gets copies.
+        needs: what must have passed before.
+        one_gpu: whether those must have passed on the very same GPU.
+        environment: variables that are set for it.
+        then: commands for its results that need no GPU.
+    """
+
+    name: str
+    purpose: str
+    arguments: tuple[str, ...]
+    expected_s: float
+    origin: str
+    limit_s: float
+    least_s: float | None = None
+    resumes: bool = False
+    more: str = ""
+    proof: str = ""
+    out: str = ""
+    collects: tuple[tuple[str, str], ...] = ()
+    needs: tuple[str, ...] = ()
+    one_gpu: bool = False
+    environment: tuple[tuple[str, str], ...] = ()
+    then: tuple[str, ...] = ()
+
+
+def _tests(name: str, purpose: str, *arguments: str, expected_s: float, origin: str, limit_s: float) -> Step:
+    return Step(
+        name=name,
+        purpose=purpose,
+        # One after the other: those that measure would disturb each other. Neither plugin is used, nor needed.
+        arguments=("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark", *arguments),
+        expected_s=expected_s,
+        origin=origin,
+        limit_s=limit_s,
+        proof=" passed",
+    )
+
+
+def _wall(name: str, expected_s: float, origin: str, *, needs: tuple[str, ...] = ("wall-clean-cold",)) -> Step:
+    return Step(
+        name=f"wall-{name}",
+        purpose=f"wall time of the gate, {name}, in docs/evidence.md",
+        arguments=("-m", "evidence.wall_time", "{out}", "--only", name, "--folder", "{scratch}/wall"),
+        expected_s=expected_s,
+        origin=origin,
+        limit_s=2.5 * expected_s,
+        out=f"{_H200}wall-{{date}}.json",
+        needs=needs,
+        one_gpu=True,
+        then=("python -m evidence docs",),
+    )
+
+
+def _race(kind: str, expected_s: float, origin: str, decision: str) -> Step:
+    return Step(
+        name=f"{kind}-race",
+        purpose=f"kernels for Hopper beside their peers: which are chosen, in {decision}",
+        arguments=("-m", f"evidence.{kind}_candidates", "{out}", "--seconds", "{seconds}"),
+        expected_s=expected_s,
+        origin=origin,
+        limit_s=1500.0,
+        least_s=180.0,
+        resumes=True,
+        more="no time is left for",
+        out=f"{_H200}{kind}-candidates-{{date}}.json",
+        needs=(f"hopper-{kind}-tests",),
+        then=tuple(f"python -m evidence.{kind}_candidates {what}" for what in ("{place} --table", "choose {place}")),
+    )
+
+
+_ELSEWHERE = ("tests/kernels", "tests/measure", "tests/utils", "tests/test_benchmarks.py")
+STEPS: tuple[Step, ...] = (
+    _tests(
+        "hopper-matmul-tests",
+        "numbers of the Hopper products: two of ten configurations, in graphs and streams too",
+        "tests/kernels/test_hopper_matmul.py",
+        "-m",
+        "gpu",
+        "-k",
+        "128x128x64 or 64x64x64",
+        expected_s=120.0,
+        origin="reckoned: 8 processes, each starts in 5 s and compiles for as long or twice as long",
+        limit_s=400.0,
+    ),
+    _tests(
+        "hopper-attention-tests",
+        "numbers of the Hopper attention: a configuration of each head dimension",
+        "tests/kernels/test_hopper_attention.py",
+        "-m",
+        "gpu",
+        "-k",
+        "-0] and not bfloat16",
+        expected_s=75.0,
+        origin="reckoned: 5 processes, each starts in 5 s and compiles for as long or twice as long",
+        limit_s=330.0,
+    ),
+    _tests(
+        "new-kernel-tests",
+        "numbers of shared tiles, thin products and fp8 as they run compiled, without the mark `gpu`",
+        *(f"tests/kernels/test_{name}.py" for name in ("stream_k", "thin_matmul", "matmul_fp8")),
+        expected_s=200.0,
+        origin="reckoned: 244 tests, of which one in four compiles",
+        limit_s=500.0,
+    ),
+    _tests(
+        "kernel-tests",
+        "all other kernels' tests that need a GPU",
+        "tests/kernels",
+        "-m",
+        "gpu",
+        "--ignore=tests/kernels/test_hopper_matmul.py",
+        "--ignore=tests/kernels/test_hopper_attention.py",
+        expected_s=120.0,
+        origin="reckoned: 28 tests, of which some span 2**31 elements",
+        limit_s=400.0,
+    ),
+    _tests(
+        "measuring-tests",
+        "tests of timers, pairs, memory and validation that need a GPU",
+        "tests/measure",
+        "tests/utils",
+        "-m",
+        "gpu",
+        expected_s=180.0,
+        origin="reckoned: 70 tests",
+        limit_s=500.0,
+    ),
+    _tests(
+        "case-tests",
+        "every case of the bundled suites at full size, held against float64",
+        "tests/test_benchmarks.py",
+        "-m",
+        "gpu",
+        expected_s=150.0,
+        origin="reckoned: 16 suites",
+        limit_s=500.0,
+    ),
+    _tests(
+        "verb-tests",
+        "all other tests that need a GPU: gate, compare, tune, tutorial",
+        "tests",
+        "-m",
+        "gpu",
+        *(f"--ignore={path}" for path in _ELSEWHERE),
+        expected_s=360.0,
+        origin="reckoned: 30 tests that start verbs",
+        limit_s=540.0,
+    ),
+    _wall("clean-cold", 180.0, "the goal of 150 s in evidence/goals.py, and cloning", needs=()),
+    _wall("flagged", 210.0, "the goal of 200 s in evidence/goals.py, and cloning"),
+    _wall("identical", 30.0, "the goal of 15 s in evidence/goals.py, and cloning"),
+    _wall("clean-warm", 180.0, "the goal of 150 s in evidence/goals.py, and cloning"),
+    _wall("beside-asv", 300.0, "reckoned: a gate of 14 cases, and asv at 14 s a case (H200, 2026-11-20)"),
+    _race(
+        "matmul",
+        400.0,
+        "reckoned: 164 configurations compile in 40 s, and 60 points take 6 s each",
+        "docs/decisions/0004-shared-tiles.md",
+    ),
+    _race(
+        "attention",
+        330.0,
+        "reckoned: 44 configurations compile in 30 s, and 48 points take 6 s each",
+        "docs/decisions/0005-hopper-attention.md",
+    ),
+    Step(
+        name="ledger-recording",
+        purpose="pairs of equal code: false alarms, noise and power in docs/evidence.md",
+        arguments=("-m", "evidence.record", "{out}", "--seconds", "{seconds}"),
+        expected_s=400.0,
+        origin="18 pairs took 330 s (H200, 2026-11-21), and the last one ends",
+        limit_s=460.0,
+        least_s=390.0,
+        out=f"{_H200}aa-{{date}}.npz",
+        then=("python -m evidence ledger", "python -m evidence power"),
+    ),
+    Step(
+        name="static-slowdowns",
+        purpose="what planted changes cost, in docs/evidence-static.md",
+        arguments=(
+            *("-m", "evidence.static_calibration", "measure", "{out}"),
+            *("--resume", "--seconds", "{seconds}"),
+        ),
+        expected_s=300.0,
+        origin="as its description says; not measured",
+        limit_s=900.0,
+        least_s=180.0,
+        resumes=True,
+        more="no time for",
+        out=f"{FILES}evidence/static/measured-{{date}}.json",
+        then=("python -m evidence.static_calibration docs",),
+    ),
+    Step(
+        name="peers",
+        purpose="the bundled kernels beside their peers, in docs/performance.md",
+        arguments=("-m", "evidence.peers", "measure", "{out}", "--seconds", "{seconds}"),
+        expected_s=720.0,
+        origin="reckoned: 133 points by evidence.peers.RECKONED_S",
+        limit_s=1500.0,
+        least_s=180.0,
+        resumes=True,
+        more="no time for more",
+        out=f"{_H200}peers-{{date}}.json",
+        then=("python -m evidence.peers docs",),
+    ),
+    Step(
+        name="power-recording",
+        purpose="pairs whose head a spin slows: what is found, in docs/evidence.md",
+        arguments=(
+            *("-m", "evidence.record_power", "{out}", "--cases", "14"),
+            *("--slowdowns", "0.25,0.5,1,2,5", "--seconds", "{seconds}"),
+        ),
+        expected_s=270.0,
+        origin="16 pairs took 208 s (H200, 2026-11-21), and the last one ends",
+        limit_s=400.0,
+        least_s=270.0,
+        out=f"{_H200}spin-{{date}}.npz",
+        then=("python -m evidence power",),
+    ),
+    Step(
+        name="l2-swizzle",
+        purpose="the study of orders of tiles, in docs/studies/l2_swizzle.md",
+        arguments=("-m", "evidence.l2_swizzle", "measure", "{out}"),
+        expected_s=240.0,
+        origin="200 s, reckoned in evidence/l2_swizzle.py",
+        limit_s=500.0,
+        out=f"{FILES}evidence/studies/l2_swizzle.measured.json",
+        then=("python -m evidence.l2_swizzle docs",),
+    ),
+    Step(
+        name="sanitizers",
+        purpose="who finds which planted fault, in docs/guide/sanitizing.md",
+        arguments=("-m", "evidence.sanitizers", "{out}", "--page", "{root}/docs/guide/sanitizing.md"),
+        expected_s=450.0,
+        origin="reckoned: 4 tools look at 11 suites, 10 s each",
+        limit_s=1200.0,
+        out="sanitizers.json",
+        collects=(("{root}/docs/guide/sanitizing.md", f"{FILES}docs/guide"),),
+    ),
+    Step(
+        name="traffic",
+        purpose="the model of traffic beside the GPU's counters, in docs/traffic.md",
+        arguments=("-m", "evidence.traffic", "{out}"),
+        expected_s=300.0,
+        origin="reckoned: 13 cases of 20 s, each after an import",
+        limit_s=800.0,
+        out=f"{FILES}evidence/static/traffic-h200.json",
+        then=("python -m evidence.traffic {place} --table",),
+    ),
+    Step(
+        name="profiles",
+        purpose="a product by cuBLAS, torch and ours under Proton, as docs/profile.md describes it",
+        arguments=("-m", "evidence.profiles", "{out}"),
+        expected_s=60.0,
+        origin="less than a minute, as its description says; not measured",
+        limit_s=300.0,
+        out="profiles",
+    ),
+    Step(
+        name="history",
+        purpose="this commit in asv's history, results/h200",
+        arguments=("-m", "flopwatch", "record", "--machine", "h200"),
+        expected_s=180.0,
+        origin="reckoned: 70 cases of 2 s, and a start",
+        limit_s=600.0,
+        least_s=90.0,
+        resumes=True,
+        collects=(("{root}/results/h200/*.json", f"{FILES}results/h200"),),
+    ),
+    Step(
+        name="host-baseline",
+        purpose="what the host's part costs with a real driver: a baseline of nox -s bench",
+        arguments=("-m", "benchmarks_host", "record"),
+        expected_s=300.0,
+        origin="reckoned: 7 runs of 40 s",
+        limit_s=700.0,
+        collects=(("{root}/benchmarks_host/baseline/gpu-*.json", f"{FILES}benchmarks_host/baseline"),),
+    ),
+    Step(
+        name="tunings",
+        purpose="what tuners time, all candidates of each product: the table and the prediction in docs/kernels.md",
+        arguments=(
+            *("-m", "evidence.wall_time", "{scratch}/tunings.json", "--only", "clean-cold", "-k", "Matmul"),
+            *("--folder", "{scratch}/tunings"),
+        ),
+        expected_s=240.0,
+        origin="reckoned: a gate of the products alone, which times every candidate",
+        limit_s=540.0,
+        collects=(("{scratch}/tunings/*-clean-cold.json", "tunings"),),
+        environment=(("FLOPWATCH_AUTOTUNE", "all"),),
+        then=(
+            "python -m evidence.prediction record {dir}/tunings/*-clean-cold.json --date {date}",
+            "python -m evidence.prediction",
+        ),
+    ),
+    Step(
+        name="tuning",
+        purpose="what heuristics and an autotuner cost and lose, in docs/tune.md",
+        arguments=("-m", "evidence.tuning", "{out}"),
+        expected_s=1000.0,
+        origin="reckoned: 132 processes of 6 s, and two searches",
+        limit_s=1500.0,
+        out=f"{_H200}tuning-{{date}}.json",
+        then=("python -m evidence.tuning --docs",),
+    ),
+    _tests(
+        "every-hopper-matmul",
+        "numbers of the Hopper products, every configuration",
+        "tests/kernels/test_hopper_matmul.py",
+        "-m",
+        "gpu",
+        expected_s=540.0,
+        origin="reckoned: 40 processes, as hopper-matmul-tests",
+        limit_s=1200.0,
+    ),
+    _tests(
+        "every-hopper-attention",
+        "numbers of the Hopper attention, every configuration in either dtype",
+        "tests/kernels/test_hopper_attention.py",
+        "-m",
+        "gpu",
+        expected_s=540.0,
+        origin="reckoned: 48 processes, as hopper-attention-tests",
+        limit_s=1200.0,
+    ),
+)
+_NO_GPU = "needs no GPU"
+#: What is no step: a program under evidence/, with its verb where only that is none, and why.
+LEFT_OUT: dict[str, str] = {
+    "evidence": _NO_GPU,
+    "evidence.campaign": "runs the others",
+    "evidence.changepoints": _NO_GPU,
+    "evidence.prediction": _NO_GPU,
+    "evidence.l2_swizzle predict": _NO_GPU,
+    "evidence.l2_swizzle docs": _NO_GPU,
+    "evidence.l2_swizzle sources": _NO_GPU,
+    "evidence.peers docs": _NO_GPU,
+    "evidence.peers plots": _NO_GPU,
+    "evidence.static_calibration compile": _NO_GPU,
+    "evidence.static_calibration docs": _NO_GPU,
+}
