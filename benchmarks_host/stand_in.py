@@ -43,6 +43,7 @@ _PROPERTIES = SimpleNamespace(
     total_memory=150754820096,
 )
 _DEVICE = torch.device("cuda", 0)
+_STREAM = SimpleNamespace(cuda_stream=0)
 
 
 class StandInTensor(torch.Tensor):
@@ -93,9 +94,12 @@ def stand_in_gpu() -> Iterator[ctypes.CDLL]:
     library = load_libcuda()
     with contextlib.ExitStack() as restore:
         for owner, name, value in (
-            (torch, "empty", _empty(torch.empty)),
+            (torch, "empty", _on_gpu(torch.empty)),
+            (torch, "zeros", _on_gpu(torch.zeros)),
             (launch, "PLAIN_TENSORS", launch.PLAIN_TENSORS | {StandInTensor}),
             (torch.cuda, "current_device", _current_device),
+            (torch.cuda, "current_stream", lambda _device=None: _STREAM),
+            (torch.cuda, "is_current_stream_capturing", lambda: False),
             (torch.cuda, "is_available", lambda: True),
             (torch.cuda, "device_count", lambda: 1),
             (torch.cuda, "get_device_capability", lambda _device=None: _CAPABILITY),
@@ -121,12 +125,12 @@ def tensor(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
     return torch.zeros(shape, dtype=dtype).as_subclass(StandInTensor)
 
 
-def _empty(original: Any) -> Any:  # noqa: ANN401 - torch's own function
-    def empty(*shape: Any, device: torch.device | str | None = None, **options: Any) -> torch.Tensor:  # noqa: ANN401 - likewise
+def _on_gpu(original: Any) -> Any:  # noqa: ANN401 - torch's own function
+    def make(*shape: Any, device: torch.device | str | None = None, **options: Any) -> torch.Tensor:  # noqa: ANN401 - likewise
         made: torch.Tensor = original(*shape, **options)
         return made if device is None else made.as_subclass(StandInTensor)
 
-    return empty
+    return make
 
 
 def _lazy_init() -> None:

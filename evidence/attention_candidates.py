@@ -1,8 +1,12 @@
 """Race the Hopper attention: ``python -m evidence.attention_candidates OUT.json [--flex]``, on an H200.
 
 Points: head_dim 64, 128, 32 and 256, causal and full, sequences of 512 to 16384 with batch x sequence = 16384 and heads
-x head_dim = 2048, float16. Peers: cuDNN and FlashAttention-2 as torch has them, with --flex compiled flex_attention,
-which takes tens of seconds to compile at each point. What is written can be continued; see `evidence.candidates`.
+x head_dim = 2048, float16. Peers: cuDNN and FlashAttention-2 as torch has them, and the plain kernel; with --flex
+compiled flex_attention, which takes tens of seconds to compile at each point. What is written can be continued; see
+`evidence.candidates`.
+
+``python -m evidence.attention_candidates choose OUT.json`` writes for which calls `flash_attention` takes a winner
+(`evidence.routes`), and needs no GPU.
 """
 
 from __future__ import annotations
@@ -22,12 +26,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from evidence.candidates import main
 from evidence.race import Contest, Point
+from evidence.routes import PLAIN, Route, take_plain_kernels
 from evidence.turns import GpuTurns, is_alive
+from flopwatch.kernels import flash_attention
 from flopwatch.kernels import hopper_attention as hopper
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, HopperAttentionConfig, hopper_attention, prepare
-from flopwatch.kernels.hopper_attention_kernel import hopper_attention_kernel
 from flopwatch.kernels.reference import attention_reference
+from flopwatch.kernels.routes import attention_key
 from flopwatch.measure.machine import toolchain_versions
+from flopwatch.model import Case, Choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,8 +66,7 @@ class Compilation:
     def __call__(self) -> None:
         """Compile it into Triton's cache, without a launch."""
         q, k, v, out = torch.empty(4, 1, 2, 1024, self.head_dim, device="cuda", dtype=torch.float16)
-        call = prepare(q, k, v, out, self.config, causal=self.causal)
-        hopper_attention_kernel.warmup(*call["arguments"], grid=call["grid"], **call["constants"])
+        prepare(q, k, v, out, self.config, causal=self.causal).compile()
 
 
 class Sampled:
@@ -108,7 +114,9 @@ class AttentionExperiment:
     @property
     def source(self) -> str:
         """What outcomes depend on: the kernel's files and who compiles them."""
-        files = sorted(Path(hopper.__file__).parent.glob("hopper_attention*.py"))
+        folder = Path(hopper.__file__).parent
+        plain = (folder / f"{name}.py" for name in ("attention", "attention_kernel", "configs"))
+        files = [*sorted(folder.glob("hopper_attention*.py")), *plain]
         text = b"".join(path.read_bytes() for path in files)
         return f"{hashlib.sha256(text).hexdigest()[:16]} triton {triton.__version__} torch {torch.__version__}"
 
@@ -155,7 +163,9 @@ class AttentionExperiment:
             error = sampled.error(out)
             return "" if error <= LARGEST_ERROR else f"is wrong: error {error:.1e}"
 
+        take_plain_kernels()
         peers: dict[str, Maker] = {name: partial(partial, asked, backend) for name, backend in _PEERS.items()}
+        peers[PLAIN] = partial(partial, lambda index: flash_attention(*sets[index], causal=bool(causal)))
         if self.flex:
             peers["flex"] = partial(_flex, sets, causal=bool(causal))
         candidates: dict[str, Maker] = {
@@ -175,6 +185,23 @@ class AttentionExperiment:
         """Return the GPU and the versions of what runs on it."""
         cudnn = torch.backends.cudnn.version()
         return {"gpu": torch.cuda.get_device_name(), "cudnn": str(cudnn), **toolchain_versions()}
+
+    def route(self, point: Point, winner: str) -> Route | None:
+        """Return for which calls a winner may be taken: those of its sizes."""
+        head_dim, causal, length = _values(point)
+        shape = (TOKENS // length, HIDDEN // head_dim, length, head_dim)
+        q = torch.empty(shape, device="meta", dtype=torch.float16)
+        return Route(
+            case=Case(
+                suite="Attention",
+                values=("x".join(map(str, shape)), "causal" if causal else "full", "flopwatch"),
+            ),
+            choice=Choice(
+                kernel="hopper_attention_kernel",
+                config=winner.removeprefix(f"{head_dim}: "),
+                key=attention_key(q, q, q, causal=bool(causal)),
+            ),
+        )
 
 
 def _flex(sets: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], *, causal: bool) -> Call:
@@ -202,7 +229,7 @@ def _values(point: Point) -> tuple[int, int, int]:
 
 if __name__ == "__main__":
     options = [option for option in sys.argv[1:] if option != "--flex"]
-    if "--table" not in options and not torch.cuda.is_available():
+    if not {"--table", "choose"} & set(options) and not torch.cuda.is_available():
         sys.exit("there is no GPU here: candidates are raced on an H200")
     main(
         AttentionExperiment(flex="--flex" in sys.argv),

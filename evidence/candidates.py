@@ -21,11 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from evidence.race import BrokenContextError, Experiment, Outcome, Point, first_line, race
+from evidence.routes import PLAIN, choose
 from flopwatch.model import from_json, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from multiprocessing.connection import Connection
+
+    from evidence.routes import RoutedExperiment
 
 #: A step is one candidate's making, check and soak, or all looks. Compiling takes 1 to 4 s (two cores, triton 3.6.0),
 #: that of flex_attention tens of seconds.
@@ -62,8 +65,15 @@ class Findings:
         return kept if kept is not None and kept.source == source else Findings(source=source)
 
 
-def main(experiment: Experiment, arguments: Sequence[str], program: str, description: str) -> None:
-    """Run an experiment as its command line says: ``OUT.json [--seconds N] [--only TEXT]``."""
+def main(experiment: RoutedExperiment, arguments: Sequence[str], program: str, description: str) -> None:
+    """Run an experiment as its command line says: ``OUT.json [--seconds N] [--only TEXT]``, or ``choose OUT.json``."""
+    if arguments[:1] == ["choose"]:
+        (place,) = arguments[1:]
+        findings = from_json(Path(place).read_bytes(), Findings)
+        found = {each.point: experiment.route(each.point, each.winner) for each in findings.outcomes if each.winner}
+        routed = {point: route for point, route in found.items() if route is not None}
+        sys.stdout.writelines(f"{said}\n" for said in choose(findings, routed, f"{program} choose {Path(place).name}"))
+        return
     parser = argparse.ArgumentParser(
         prog=program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -287,7 +297,8 @@ def table(findings: Findings) -> Iterator[str]:
         if outcome.ratios:
             groups.setdefault(outcome.point.group, []).append(outcome)
     for group, outcomes in groups.items():
-        means = {"best peer": geometric_mean(outcome.ratios[0].speed for outcome in outcomes)}
+        best = [next(one.speed for one in outcome.ratios if one.peer != PLAIN) for outcome in outcomes]
+        means = {"best peer": geometric_mean(best)}
         for name in dict.fromkeys(one.peer for outcome in outcomes for one in outcome.ratios):
             speeds = [one.speed for outcome in outcomes for one in outcome.ratios if one.peer == name]
             means[name] = geometric_mean(speeds)

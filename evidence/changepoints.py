@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from asv.step_detect import detect_steps
 
-from evidence.document import filled, table
 from evidence.labelled import LONG, NORMAL, SCENARIOS, SHORT, WEATHERS, Scenario, labelled, matches, noise
+from evidence.page import filled, table
 from evidence.pool import processes
 from evidence.proportion import percent, upper_bound
 from flopwatch.model import from_json, to_json

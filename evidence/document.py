@@ -1,7 +1,6 @@
-"""Findings as tables: the generated parts of docs/evidence.md, between markers.
+"""Findings as tables: the generated parts of docs/evidence.md.
 
-``<!-- NAME:begin -->`` and ``<!-- NAME:end -->`` enclose what `blocks` makes of the findings under that name; a part
-whose findings there are none is left empty.
+A part whose findings there are none is left empty.
 """
 
 from __future__ import annotations
@@ -13,17 +12,18 @@ from typing import TYPE_CHECKING, TypeVar
 from evidence.figures import plots
 from evidence.goals import CLAIMS, CLASSES, DEVIATIONS, WALL_GOALS, Claim
 from evidence.ledger import MARGINS, Ledger
+from evidence.page import filled, table
 from evidence.power import Detection, Power
 from evidence.proportion import interval, lower_bound, percent, upper_bound
 from evidence.replay import unseen_share
 from evidence.rivals import Rivals
 from evidence.samples import FOLDER, Origin
-from evidence.wall_time import PLANS, Run, WallTime, newest
+from evidence.wall_time import PLANS
+from evidence.wall_time_records import Run, WallTime, newest
 from flopwatch.model import from_json
 from flopwatch.units import format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from flopwatch.stats import Prior
@@ -64,25 +64,6 @@ def write(findings: Findings, page: Path = PAGE) -> None:
     images.mkdir(exist_ok=True)
     for name, text in plots(findings.ledger, findings.power).items():
         (images / name).write_text(text, encoding="utf-8")
-
-
-def filled(page: str, parts: dict[str, str]) -> str:
-    r"""Replace what is between the markers.
-
-    >>> filled("<!-- a:begin -->\nold\n<!-- a:end -->", {"a": "new"})
-    '<!-- a:begin -->\nnew\n<!-- a:end -->'
-
-    Raises:
-        ValueError: the page has no place for a part.
-    """
-    for name, text in parts.items():
-        begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
-        if (page.count(begin), page.count(end)) != (1, 1):
-            raise ValueError(f"the page needs one place for {name!r}, from {begin.strip()} to {end}")
-        before, _, rest = page.partition(begin)
-        body = f"{text.strip()}\n" if text else ""
-        page = before + begin + body + end + rest.partition(end)[2]
-    return page
 
 
 def blocks(findings: Findings) -> dict[str, str]:
@@ -379,13 +360,6 @@ def _cases_in_words(count: int) -> str:
 
 def _detection(power: Power, margin: float, slowdown: float) -> Detection:
     return next(each for each in power.detections if (each.margin, each.slowdown) == (margin, slowdown))
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> str:
-    """Write a Markdown table, its first `left` columns aligned to the left."""
-    rule = "|".join(":--" if index < left else "--:" for index in range(len(heads)))
-    lines = [f"| {' | '.join(heads)} |", f"|{rule}|"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def _prior(prior: Prior) -> str:

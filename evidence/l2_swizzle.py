@@ -16,8 +16,9 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from evidence.l2_swizzle_sources import save_sources
 from evidence.memory_trace import Trace, trace
 from evidence.tile_orders import Tiles, grouped, paneled, wave_bytes
 from flopwatch.cli.output_file import claim, print_and_write
@@ -34,14 +35,13 @@ from flopwatch.profile.counters import (
     known_counters,
 )
 from flopwatch.static import find_device, pretend_gpu
-from flopwatch.static.ir import ir_texts, levels_of
 from flopwatch.static.traffic import traffic_of
 from flopwatch.study.result import StudyResult
 from flopwatch.study.run import StudyOptions, run_study
 from flopwatch.suite import discover
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
     from flopwatch.study import Study
 
@@ -166,7 +166,7 @@ def _do(options: argparse.Namespace) -> None:
         case "sources":
             if options.out is None:
                 sys.exit("name the folder of the sources")
-            for path in save_sources(options.out):
+            for path in save_sources(sys.modules[study().__module__], options.out, DEVICE):
                 sys.stdout.write(f"{path}\n")
         case "compile":
             compile_panels()
@@ -374,63 +374,6 @@ def trace_all() -> tuple[Trace, ...]:
         except Exception as error:  # noqa: BLE001 - as above
             sys.stderr.write(f"{name}: {error}\n")
     return tuple(found)
-
-
-def save_sources(folder: Path, device: str = DEVICE, *, groups: Sequence[str] = ()) -> Iterator[Path]:
-    """Write every level of Triton's IR for each group, and the CUDA that TileLang makes of each panel, if it is there.
-
-    Args:
-        folder: made if it is not there.
-        device: the GPU that Triton compiles for.
-        groups: some of the study's; all where none is named.
-
-    Yields:
-        What was written. Where TileLang refuses a panel, that is a file with what it says.
-    """
-    module = sys.modules[study().__module__]
-    folder.mkdir(parents=True, exist_ok=True)
-    size = int(module.SIZES[0])
-    for order in groups or module.GROUPS:
-        for level, text in _triton_levels(module.grouped_matmul, size, order, device).items():
-            yield _written(folder / f"triton-{order}.{level}", text)
-    for panel in module.PANELS:
-        try:
-            text, kind = tilelang_source(module.tilelang_program, size, panel), "cu"
-        except ModuleNotFoundError:
-            return
-        except Exception as error:  # noqa: BLE001 - whatever its compiler raises is what it says of the panel
-            text, kind = f"{type(error).__name__}: {error}\n", "refused.txt"
-        yield _written(folder / f"tilelang-{panel}.{kind}", text)
-
-
-def _triton_levels(call: Callable[..., object], size: int, order: str, device: str) -> dict[str, str]:
-    import torch  # noqa: PLC0415 - for what it pretends only
-
-    with pretend_gpu(device, tensors="meta") as recorder:
-        a, b = (torch.empty(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
-        call(a, b, order)
-        keys = [(launch.kernel, launch.variant, launch.config or "") for launch in recorder.launches]
-        found = ir_texts(recorder, keys, levels_of(find_device(device)))
-    return {level: text for (*_, level), text in found.items()}
-
-
-def tilelang_source(program: Callable[[int, str], Any], size: int, panel: str) -> str:
-    """Return the CUDA that TileLang makes of its kernel for Hopper; neither a GPU nor nvcc is needed.
-
-    Raises:
-        ModuleNotFoundError: TileLang is not installed.
-    """
-    import tilelang  # noqa: PLC0415 - optional
-
-    target = {"kind": "cuda", "arch": "sm_90a"}
-    with tilelang.tvm.target.Target(target):
-        source: str = tilelang.lower(program(size, panel), target=target).kernel_source
-    return source
-
-
-def _written(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 if __name__ == "__main__":

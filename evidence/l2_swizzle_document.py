@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evidence.document import filled, table
 from evidence.l2_swizzle import HIT_RATE, MEASURED, PREDICTED, ROOT, Measurement, Prediction
+from evidence.page import filled, table
 from flopwatch.model import from_json
 from flopwatch.profile.counters import DRAM_BYTES
 from flopwatch.report.escape import markdown_code

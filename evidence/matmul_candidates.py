@@ -1,8 +1,11 @@
 """Race the kernels for products: ``python -m evidence.matmul_candidates OUT.json [--seconds N]``, on an H200.
 
-Everything in `flopwatch.kernels` that `triton_matmul` does not choose yet, on the products of `peer_shapes`, against
-torch.matmul. Tiles and ways to share them are ordered by an estimate first, and the best dozen of a shape is raced.
-What is written can be continued; see `evidence.candidates`.
+Everything in `flopwatch.kernels` that `triton_matmul` takes only where a table says so, on the products of
+`peer_shapes`, against torch.matmul and the plain kernel. Tiles and ways to share them are ordered by an estimate first,
+and the best dozen of a shape is raced. What is written can be continued; see `evidence.candidates`.
+
+``python -m evidence.matmul_candidates choose OUT.json`` writes the winners into that table (`evidence.routes`), and
+needs no GPU.
 """
 
 from __future__ import annotations
@@ -21,14 +24,23 @@ import triton
 from evidence.candidates import main
 from evidence.peer_shapes import MATMUL, MATMUL_DTYPES, sizes
 from evidence.race import Contest, Point
+from evidence.routes import PLAIN as PLAIN_PEER
+from evidence.routes import Route, take_plain_kernels
 from evidence.turns import GpuTurns, is_alive
-from flopwatch.kernels import stream_k
-from flopwatch.kernels.hopper_matmul import TILES, HopperConfig, can_multiply, hopper_matmul, prepare_hopper
+from flopwatch.kernels import stream_k, triton_matmul
+from flopwatch.kernels.hopper_matmul import (
+    OTHER_GROUPS,
+    TILES,
+    HopperConfig,
+    can_multiply,
+    hopper_matmul,
+    prepare_hopper,
+)
 from flopwatch.kernels.reference import matmul_reference
+from flopwatch.kernels.routes import product_key
 from flopwatch.kernels.scratch import in_scratch
 from flopwatch.kernels.stream_k import (
     Balance,
-    Prepared,
     Schedule,
     StreamKConfig,
     Workspace,
@@ -40,6 +52,7 @@ from flopwatch.measure.inputs import input_bytes
 from flopwatch.measure.machine import toolchain_versions
 from flopwatch.measure.numbers import difference
 from flopwatch.measure.timer import COLD_L2_FACTOR, MAX_INPUT_SETS
+from flopwatch.model import Case, Choice
 from flopwatch.poison import PoisonedAllocations
 
 if TYPE_CHECKING:
@@ -47,6 +60,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from evidence.race import Call, Maker
+    from flopwatch.kernels.prepared import Prepared
 
     Config: TypeAlias = HopperConfig | ThinConfig | StreamKConfig
 
@@ -54,9 +68,8 @@ if TYPE_CHECKING:
 PROCESSORS = 132
 #: Candidates of a shape, and how many of the best are raced with other groups of rows too.
 MOST, REGROUPED = 10, 2
-GROUPS = (4, 16)
-PLAIN = StreamKConfig(block_m=64, block_n=128, block_k=64, num_warps=8, num_stages=4)
-#: The only plain configurations that do not spill (sm_90, triton 3.7.1, 2026-11-22) are small: raced up to here.
+(PLAIN,) = stream_k.CANDIDATES
+#: Its tiles are small: raced up to here.
 PLAIN_BELOW = 2**36
 #: As in `evidence.peered`: rounding costs half a unit, and cuBLAS may round the parts of a float16 sum, half a unit
 #: each. A product of one pair of elements too few is off by more: up to 20, of a largest sum of 350 (K = 4096).
@@ -96,7 +109,7 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Config]
         chosen += first[:MOST]
         for config in first[:REGROUPED]:
             if _tiles(config, m, n) >= 2 * processors:
-                chosen += [replace(config, group_m=group) for group in GROUPS]
+                chosen += [replace(config, group_m=group) for group in OTHER_GROUPS]
         if m * n * k < PLAIN_BELOW:
             chosen.append(PLAIN)
     return {str(config): config for config in chosen}
@@ -183,7 +196,7 @@ class MatmulExperiment:
     def source(self) -> str:
         """What outcomes depend on: the kernels' files and who compiles them."""
         folder = Path(stream_k.__file__).parent
-        others = (folder / f"{name}.py" for name in ("stream_k", "thin_matmul", "tiles"))
+        others = (folder / f"{name}.py" for name in ("stream_k", "thin_matmul", "tiles", "matmul", "configs"))
         files = [*sorted(folder.glob("hopper_matmul*.py")), *others]
         text = b"".join(path.read_bytes() for path in files)
         return f"{hashlib.sha256(text).hexdigest()[:16]} triton {triton.__version__} torch {torch.__version__}"
@@ -246,7 +259,11 @@ class MatmulExperiment:
             right = error_eps is not None and error_eps <= CEILING_EPS
             return "" if right else f"is wrong: error {error_eps} eps"
 
-        peers: dict[str, Maker] = {"torch": partial(partial, lambda index: torch.matmul(*sets[index]))}
+        take_plain_kernels()
+        peers: dict[str, Maker] = {
+            "torch": partial(partial, lambda index: torch.matmul(*sets[index])),
+            PLAIN_PEER: partial(partial, lambda index: triton_matmul(*sets[index])),
+        }
         raced_by_name: dict[str, Maker] = {
             name: partial(partial, raced, config) for name, config in candidates(shape).items()
         }
@@ -264,8 +281,26 @@ class MatmulExperiment:
         """Return the GPU and the versions of what runs on it."""
         return {"gpu": torch.cuda.get_device_name(), **toolchain_versions()}
 
+    def route(self, point: Point, winner: str) -> Route | None:
+        """Return for which calls a winner may be taken: those of its shape, unless operands were copied first."""
+        shape, dtype = map(str, point.values)
+        m, n, k = sizes(shape)
+        a, b, c = (torch.empty(s, device="meta", dtype=getattr(torch, dtype)) for s in ((m, k), (k, n), (m, n)))
+        config = candidates(shape)[winner]
+        if isinstance(config, HopperConfig) and not can_multiply(a, b):
+            return None
+        kernel = {
+            HopperConfig: "hopper_matmul_kernel",
+            ThinConfig: "thin_matmul_kernel",
+            StreamKConfig: "stream_k_kernel",
+        }[type(config)]
+        return Route(
+            case=Case(suite="Matmul", values=(shape, dtype, "flopwatch")),
+            choice=Choice(kernel=kernel, config=winner, key=product_key(a, b, c)),
+        )
+
 
 if __name__ == "__main__":
-    if "--table" not in sys.argv and not torch.cuda.is_available():
+    if not {"--table", "choose"} & set(sys.argv) and not torch.cuda.is_available():
         sys.exit("there is no GPU here: candidates are raced on an H200")
     main(MatmulExperiment(), sys.argv[1:], "python -m evidence.matmul_candidates", str(__doc__))

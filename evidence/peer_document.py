@@ -11,7 +11,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evidence.document import filled, table
+from evidence.page import filled, table
 from evidence.peer_goals import ATTENTION_GROUPS, FP8, LAUNCH_GOAL_S, PRODUCTS, Group, Point
 from evidence.peer_plots import measured_plots, recorded_plots
 from evidence.peer_recorded import Recorded, recorded

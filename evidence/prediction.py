@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evidence.document import filled, table
+from evidence.page import filled, table
 from flopwatch.gate.result import GateResult
 from flopwatch.kernels.configs import MATMUL_AUTOTUNE, MatmulConfig
 from flopwatch.kernels.known import TABLES

@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from evidence import static_document
-from evidence.planted import PLANTED, REGRESSIONS, Change
+from evidence.edits import KERNELS
+from evidence.planted import PLANTED
+from evidence.regressions import REGRESSIONS
 from evidence.static_records import Compilation, Measurement, Slowdown
-from evidence.wall_time import KERNELS
 from flopwatch import git
 from flopwatch.checkout import checkout
 from flopwatch.config import Config, load_config
@@ -48,6 +49,7 @@ from flopwatch.verdict import Side
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from evidence.edits import Change
     from flopwatch.measure.protocol import Compiled
 
 T = TypeVar("T")
@@ -186,7 +188,7 @@ def _compile(code: Code, cases: Sequence[str]) -> dict[str, Compiled]:
 
 def _declared(declared: dict[str, Case], name: str) -> Case:
     if name not in declared:
-        raise UsageError(f"the suites declare no {name}", todo="name one that they do in evidence/planted.py")
+        raise UsageError(f"the suites declare no {name}", todo="name one that they do in evidence/regressions.py")
     return declared[name]
 
 

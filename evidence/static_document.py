@@ -7,8 +7,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evidence.document import filled, table
-from evidence.planted import PLANTED, REFACTORINGS, REGRESSIONS, UNTRIED, Regression, Sight
+from evidence.page import filled, table
+from evidence.planted import PLANTED
+from evidence.refactorings import REFACTORINGS
+from evidence.regressions import REGRESSIONS, UNTRIED, Regression, Sight
 from evidence.samples import FOLDER
 from evidence.static_records import Compilation, Measurement, Slowdown
 from flopwatch.model import from_json

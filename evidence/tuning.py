@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evidence.document import filled
+from evidence.page import filled
 from flopwatch import git
 from flopwatch.config import Config
 from flopwatch.errors import FlopwatchError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from evidence import document, ledger, power
-from evidence.document import PAGE, Findings, blocks, filled
+from evidence.document import PAGE, Findings, blocks
 from evidence.figures import plots
 from evidence.replay import Scheme
 from evidence.samples import Samples, recordings
@@ -32,11 +32,6 @@ def generated(page: str) -> dict[str, str]:
 
 def test_the_page_has_a_place_for_every_finding(page: str) -> None:
     assert generated(page).keys() == blocks(Findings(ledger=None, power=None, rivals=None, wall=None)).keys()
-
-
-def test_a_part_without_a_place_is_an_error() -> None:
-    with pytest.raises(ValueError, match="needs one place for 'noise'"):
-        filled("no markers", {"noise": "text"})
 
 
 def test_findings_are_tables_and_plots(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:

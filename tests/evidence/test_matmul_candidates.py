@@ -111,6 +111,7 @@ def test_what_is_right_passes_and_what_is_not_does_not(cuda: str, monkeypatch: p
     assert contest.sets == 2
     assert not contest.wrong(call)
     assert not contest.wrong(contest.peers["torch"]())
+    assert not contest.wrong(contest.peers["plain"]())
     assert contest.wrong(off).startswith("is wrong")
     assert contest.wrong(unwritten) == "is wrong: error None eps"
 

@@ -5,8 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from evidence.planted import PLANTED, REFACTORINGS, REGRESSIONS, UNTRIED, Move, Refactoring, Regression, Sight
-from evidence.wall_time import KERNELS
+from evidence.edits import KERNELS
+from evidence.planted import PLANTED
+from evidence.refactorings import REFACTORINGS, Refactoring
+from evidence.regressions import REGRESSIONS, UNTRIED, Regression, Sight
 
 from flopwatch.errors import UsageError
 from flopwatch.static.comparison import RULES
@@ -42,12 +44,6 @@ def test_a_kernel_that_has_moved_on_makes_it_fail(tree: Path) -> None:
 
     with pytest.raises(UsageError, match=r"matmul\.py has 0 places to edit"):
         PLANTED["float32-operands"].changes[0].apply(tree)
-
-
-@pytest.mark.parametrize(("path", "to"), [("gone.py", "new.py"), ("matmul.py", "attention.py")])
-def test_a_move_that_would_lose_a_file_is_refused(tree: Path, path: str, to: str) -> None:
-    with pytest.raises(UsageError, match="cannot become"):
-        Move(path=f"{KERNELS}/{path}", to=f"{KERNELS}/{to}").apply(tree)
 
 
 def test_there_are_enough_of_both_and_each_has_its_own_name() -> None:

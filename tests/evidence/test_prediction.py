@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from evidence.document import filled
+from evidence.page import filled
 from evidence.prediction import (
     PAGE,
     PART,

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from evidence.document import filled
-from evidence.planted import REFACTORINGS, REGRESSIONS, Sight
+from evidence.page import filled
+from evidence.refactorings import REFACTORINGS
+from evidence.regressions import REGRESSIONS, Sight
 from evidence.static_document import MEASURED_DEVICE, PAGE, RESULTS, Calibration, blocks, is_named, powerless, rules
 from evidence.static_records import Compilation, Measurement, Slowdown
 from tests.evidence.test_static_records import EMPTY, FACT, MACHINE, SPILLS

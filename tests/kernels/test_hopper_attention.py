@@ -111,7 +111,7 @@ def test_what_tma_cannot_read_is_refused(cuda: str) -> None:
 def test_every_configuration_fits_the_shared_memory_of_a_program(head_dim: int, cuda: str) -> None:
     q = torch.empty(1, 2, 256, head_dim, device=cuda, dtype=torch.float16)
     for config in HOPPER_ATTENTION[head_dim]:
-        q_desc, k_desc, *_ = prepare(q, q, q, q, config, causal=True)["arguments"]
+        q_desc, k_desc, *_ = prepare(q, q, q, q, config, causal=True).arguments
         rows = config.groups * (2 if config.own_out else 1) * q_desc.block_shape[2]
         keys = 2 * config.stages * k_desc.block_shape[2]
 

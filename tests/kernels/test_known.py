@@ -16,7 +16,9 @@ KEY = (4096, True, "torch.float16", "torch.int32")
 
 
 def test_the_tables_are_what_a_gate_pins() -> None:
-    for path in TABLES.glob("*.json"):
+    pinned = [path for path in TABLES.glob("*.json") if path.name != "routes.json"]  # of no autotuner
+    assert pinned
+    for path in pinned:
         pins = pins_of(read_table(path), path)
         assert {choice.kernel for choices in pins.values() for choice in choices} == {"matmul_kernel"}
 

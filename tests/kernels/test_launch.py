@@ -4,7 +4,6 @@ import functools
 import subprocess
 import sys
 import weakref
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from triton import knobs
 from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner, Heuristics
-from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
 from flopwatch.kernels import flash_attention, launch, triton_matmul, vector_add
@@ -25,9 +23,40 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
 KEY = tensors_key(torch.zeros(2, 3))
-LAUNCHED = Launched(
-    compiled=SimpleNamespace(run=None, function=7, packed_metadata="packed"), grid=(5,), numbers=(2, 3, 0.5)
-)
+
+
+class Launcher:
+    """Stands for Triton's."""
+
+    global_scratch_size = profile_scratch_size = 0
+
+    def __init__(self) -> None:
+        self.given: list[object] = []
+        self.launch = self.note
+
+    def note(self, *arguments: object) -> None:
+        self.given[:] = arguments
+
+    def __call__(self, *arguments: object) -> None:
+        self.launch(*arguments)
+
+
+def compiled(function: object) -> SimpleNamespace:
+    """Return what stands for a compiled kernel of the function."""
+    return SimpleNamespace(run=Launcher(), function=7, packed_metadata="packed", src=SimpleNamespace(fn=function))
+
+
+def launched(function: object, **changed: Any) -> Launched:  # noqa: ANN401 - of any field
+    """Return a launch of a kernel of two pointers, three numbers and one constant."""
+    given: dict[str, Any] = {
+        "compiled": compiled(function),
+        "grid": (5,),
+        "pointers": 2,
+        "numbers": (2, 3, 0.5),
+    } | changed
+    return Launched(**given)
+
+
 GRAPH = """
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -72,22 +101,29 @@ def function() -> SimpleNamespace:
 
 @pytest.fixture
 def launches(driver: SimpleNamespace, function: SimpleNamespace) -> Launches:  # noqa: ARG001 - is active
-    kept = Launches(function)
-    kept.keep(KEY, LAUNCHED, pointers=2)
+    kept = Launches()
+    kept.keep(KEY, launched(function))
     assert len(kept) == 1
     return kept
 
 
 def test_what_was_launched_is_launched_again_on_the_current_stream(launches: Launches) -> None:
-    given: list[object] = []
     again = launches.find(KEY)
     assert again is not None
 
-    launch.Launch(**{**{name: getattr(again, name) for name in again.__slots__}, "run": lambda *a: given.extend(a)})(
-        1024, 2048
-    )
+    again(1024, 2048)
 
-    assert given == [5, 1, 1, 11, 7, "packed", None, None, None, 1024, 2048, 2, 3, 0.5, None]
+    assert again.compiled.run.given == [5, 1, 1, 11, 7, "packed", None, None, None, 1024, 2048, 2, 3, 0.5, None]
+
+
+def test_what_a_call_hands_over_may_be_arranged_for_the_kernel(launches: Launches, function: SimpleNamespace) -> None:
+    launches.keep(KEY, launched(function, arrange=lambda stream, a: (a, a + stream)))
+    again = launches.find(KEY)
+    assert again is not None
+
+    again(1024)
+
+    assert again.compiled.run.given[9:11] == [1024, 1035]
 
 
 def hook(*_arguments: object) -> None:
@@ -150,38 +186,41 @@ def test_triton_dispatches_under_a_mode_of_torch(launches: Launches, mode: type[
     assert launches.find(KEY) is not None
 
 
-def test_triton_dispatches_once_the_tuner_may_choose_otherwise(launches: Launches) -> None:
+def test_triton_dispatches_once_the_tuner_may_choose_otherwise(launches: Launches, function: SimpleNamespace) -> None:
     tuner = SimpleNamespace(cache={"key": "config"})
-    launches.keep(KEY, replace(LAUNCHED, tuner=tuner), pointers=2)
+    launches.keep(KEY, launched(function, tuner=tuner))
     tuner.cache["other"] = "config"
     assert launches.find(KEY) is not None
 
     tuner.cache = dict(tuner.cache)
     assert launches.find(KEY) is None
 
-    launches.keep(KEY, replace(LAUNCHED, tuner=tuner), pointers=2)
+    launches.keep(KEY, launched(function, tuner=tuner))
     assert launches.find(KEY) is not None
 
 
 def test_nothing_is_kept_of_what_is_not_all_that_decides(driver: SimpleNamespace, function: SimpleNamespace) -> None:
-    launches = Launches(function)
+    launches = Launches()
 
-    launches.keep(None, LAUNCHED, pointers=2)  # no plain tensors
-    launches.keep(KEY, LAUNCHED, pointers=1)  # not all arguments
-    launches.keep(KEY, Launched(compiled=None, grid=(5,), numbers=(2, 3, 0.5)), pointers=2)  # interpreted
+    launches.keep(None, launched(function))  # no plain tensors
+    launches.keep(KEY, launched(function, pointers=1))  # not all arguments
+    launches.keep(KEY, launched(function, compiled=None))  # interpreted
+    launches.keep(KEY, launched(function, compiled=SimpleNamespace(**vars(compiled(function)) | {"run": print})))
     function.used_global_vals["SIZE"] = 3
-    launches.keep(KEY, LAUNCHED, pointers=2)
+    launches.keep(KEY, launched(function))
     function.used_global_vals.clear()
     driver.get_current_target = lambda: SimpleNamespace(backend="hip")
-    launches.keep(KEY, LAUNCHED, pointers=2)
+    launches.keep(KEY, launched(function))
 
     assert len(launches) == 0
 
 
-def test_memory_does_not_grow_without_end(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_does_not_grow_without_end(
+    launches: Launches, function: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(launch, "CAPACITY", 10)
     for number in range(25):
-        launches.keep((KEY, number), LAUNCHED, pointers=2)
+        launches.keep((KEY, number), launched(function))
 
     assert 0 < len(launches) <= 10
 
@@ -242,25 +281,18 @@ def test_devices_without_a_number_are_told_apart() -> None:
     assert tensors_key(torch.zeros(2)) != tensors_key(torch.zeros(2, device="meta"))
 
 
-def test_a_kernel_is_not_unloaded_while_it_is_kept(launches: Launches) -> None:
+def test_a_kernel_is_not_unloaded_while_it_is_kept(launches: Launches, function: SimpleNamespace) -> None:
     unloaded: list[bool] = []
-    compiled = CompiledKernel.__new__(CompiledKernel)
-    compiled.module, compiled._run, compiled.function, compiled.packed_metadata = None, hook, 7, "packed"
-    weakref.finalize(compiled, unloaded.append, True)  # noqa: FBT003 - an element
-    launches.keep("key", Launched(compiled=compiled, grid=(5,), numbers=(2, 3, 0.5)), pointers=2)
+    kernel = CompiledKernel.__new__(CompiledKernel)
+    kernel.module, kernel._run, kernel.function, kernel.packed_metadata = None, Launcher(), 7, "packed"
+    kernel.src = SimpleNamespace(fn=function)
+    weakref.finalize(kernel, unloaded.append, True)  # noqa: FBT003 - an element
+    launches.keep("key", launched(function, compiled=kernel))
 
-    del compiled
+    del kernel
     assert not unloaded
     launches.forget()
     assert unloaded
-
-
-def test_kernels_that_are_interpreted_are_not_kept() -> None:
-    launches = Launches(InterpretedFunction(hook))
-
-    launches.keep(KEY, Launched(compiled=None, grid=(5,), numbers=(2, 3, 0.5)), pointers=2)
-
-    assert len(launches) == 0
 
 
 def test_a_method_that_was_replaced_is_not_taken_for_tritons_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,10 +75,10 @@ class Calls:
         made.cache_results = True  # which it is not where kernels are interpreted
         return made
 
-    def run(self, tuner: Tuner, n: int = 100) -> tuple[int, list[int]]:
+    def run(self, tuner: Tuner, n: int = 100, *, elements: int = 1) -> tuple[int, list[int]]:
         """Return which block a call takes, and which it timed for that."""
         self.gpu.timed = []
-        tuner.run(torch.zeros(1), n, grid=(1,), warmup=False)
+        tuner.run(torch.zeros(elements), n, grid=(1,), warmup=False)
         return self.gpu.running, self.gpu.timed
 
 
@@ -133,13 +133,13 @@ def test_all_that_can_run_is_timed_where_nothing_was_predicted(calls: Calls) -> 
 @pytest.mark.usefixtures("table")
 def test_all_that_can_run_is_timed_on_request(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "all")
-    tuner = calls.tuner(rule=small, model=largest_first, is_known=lambda _: True)
+    tuner = calls.tuner(rule=small, model=largest_first)
     assert calls.run(tuner) == (16, [16, 32, 64, 128])
 
 
 @pytest.mark.usefixtures("table")
 def test_a_choice_that_was_measured_before_is_taken_untimed(calls: Calls) -> None:
-    tuner = calls.tuner(is_known=lambda arguments: arguments["n"] == 100)
+    tuner = calls.tuner()
     assert calls.run(tuner) == (64, [])
     assert calls.run(tuner, n=101) == (16, list(SIZES))
 
@@ -148,14 +148,13 @@ def test_a_choice_that_was_measured_before_is_taken_untimed(calls: Calls) -> Non
 @pytest.mark.parametrize(
     ("gpu", "options"),
     [
-        ("NVIDIA H100", {"is_known": lambda _: True}),
-        ("NVIDIA H200", {"is_known": lambda _: False}),
-        ("NVIDIA H200", {}),
-        ("NVIDIA H200", {"is_known": lambda _: True, "function": flood}),
-        ("NVIDIA H200", {"is_known": lambda _: True, "sizes": (16, 32, 128)}),
-        ("NVIDIA H200", {"is_known": lambda _: True, "rule": smallest}),
+        ("NVIDIA H100", {}),
+        ("NVIDIA H200", {"kind": lambda _: "odd"}),
+        ("NVIDIA H200", {"function": flood}),
+        ("NVIDIA H200", {"sizes": (16, 32, 128)}),
+        ("NVIDIA H200", {"rule": smallest}),
     ],
-    ids=["another GPU", "another layout", "never looked up", "another kernel", "not in the list", "cannot run"],
+    ids=["another GPU", "another kind", "another kernel", "not in the list", "cannot run"],
 )
 def test_a_choice_that_is_of_something_else_is_not_taken(
     calls: Calls, gpu: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -163,6 +162,27 @@ def test_a_choice_that_is_of_something_else_is_not_taken(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: gpu)
     took, timed = calls.run(calls.tuner(**options))
     assert (took, timed[:2]) == (16, [16, 32])
+
+
+def parity(arguments: Mapping[str, Any]) -> str:
+    """Tell calls of an odd number of elements apart."""
+    return "odd" if arguments["x"].numel() % 2 else ""
+
+
+def test_calls_of_another_kind_have_a_choice_of_their_own(calls: Calls) -> None:
+    tuner = calls.tuner(kind=parity)
+    assert calls.run(tuner, elements=1) == (16, list(SIZES))
+    calls.gpu.times_ms[16] = 999.0
+    assert calls.run(tuner, elements=2) == (32, list(SIZES))
+    assert calls.run(tuner, elements=3) == (16, [])
+    assert list(tuner.cache) == [(100, "odd", "torch.float32"), (100, "torch.float32")]
+
+
+def test_the_next_process_takes_what_was_timed_of_that_kind(calls: Calls) -> None:
+    calls.run(calls.tuner(kind=parity), elements=1)
+    calls.gpu.times_ms[16] = 999.0
+    assert calls.run(calls.tuner(kind=parity), elements=2) == (32, list(SIZES))
+    assert calls.run(calls.tuner(kind=parity), elements=3) == (16, [])
 
 
 def test_the_next_process_takes_what_was_timed_before(calls: Calls) -> None:

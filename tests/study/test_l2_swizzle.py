@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from evidence.l2_swizzle import study, tilelang_source
+from evidence.l2_swizzle import study
+from evidence.l2_swizzle_sources import tilelang_source
 from tests.study.test_tile_orders import compiled
 
 from flopwatch.measure.numbers import check_numbers
@@ -70,7 +71,8 @@ def test_without_tilelang_its_lines_say_so_and_the_others_run(
 
 
 def test_the_levels_of_a_group_are_saved(tmp_path: Path) -> None:
-    names = compiled("[path.name for path in save_sources(Path(argv[0]), groups=['none', '8'])]", str(tmp_path))
+    saved = "save_sources(sys.modules[study().__module__], Path(argv[0]), DEVICE, groups=['none', '8'])"
+    names = compiled(f"[path.name for path in {saved}]", str(tmp_path))
     assert isinstance(names, list)
     found = {name: (tmp_path / name).read_text(encoding="utf-8") for name in names if name.startswith("triton")}
     levels = ("llir", "ptx", "sass", "ttgir", "ttir")

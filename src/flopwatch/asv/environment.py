@@ -1,7 +1,7 @@
 """The environment in which asv runs every commit: one interpreter for all of them, and the commit's checkout.
 
 torch takes gigabytes and minutes to install; a commit under test changes kernels, not torch. So nothing is installed:
-a commit is a checkout (0.3 s), and only the packages under test are imported from it. The suites and flopwatch come
+a commit is a checkout, and only the packages under test are imported from it. The suites and flopwatch come
 from the working tree, so that the ruler does not change with what it measures.
 """
 

@@ -1,7 +1,7 @@
 """asv's graphs, kept as arrays: a long history in a fraction of the memory, fitted by our search for changes.
 
 asv keeps each value in a list of its own, takes their mean again whenever it looks at them, and fits every series anew
-at each `asv publish`, which is 73 % of its time (3000 commits, 300 series).
+at each `asv publish`, which is 73 % of its time (asv 0.6.6, 3000 commits, 300 series, 2 cores, 2026-11-20).
 """
 
 from __future__ import annotations

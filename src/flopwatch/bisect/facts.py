@@ -117,7 +117,7 @@ def open_facts(
     bad: Commit,
     observer: Observer,
 ) -> Iterator[CompiledFacts]:
-    """Find the case and compile it at bad, by one worker: it takes 3 s to start.
+    """Find the case and compile it at bad, by one worker, which takes seconds to start.
 
     Raises:
         FlopwatchError: there is no such case.

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Task
 
-#: A log gets a line about pairs no more often than this: a pair of 66 cases takes 13 s, a pair of one takes 1.5 s.
+#: A log gets a line about pairs no more often than this: a pair of 66 cases takes 16 s, and one of a case 1.3 s (H200,
+#: 2026-11-22; `flopwatch.gate.times.START_S` and `CASE_S`).
 LOG_EVERY_S = 15.0
 
 

@@ -11,7 +11,9 @@ import triton
 from flopwatch.kernels.attention_kernel import attention_kernel
 from flopwatch.kernels.configs import ATTENTION_AUTOTUNE, HEAD_DIMS
 from flopwatch.kernels.launch import Launched, Launches, starts_aligned, tensors_key
+from flopwatch.kernels.layout import heads_and_layouts
 from flopwatch.kernels.operands import check_dtypes, check_on_one_gpu
+from flopwatch.kernels.routes import routed_attention
 from flopwatch.kernels.seq_lens import check_seq_lens
 from flopwatch.kernels.tuner import Tuner, triton_configs
 
@@ -26,7 +28,9 @@ _LOG2_E = math.log2(math.e)
 _LARGEST_BLOCK = max(max(c.block_m, c.block_n) for configs in ATTENTION_AUTOTUNE.values() for c in configs)
 
 _autotuned = {
-    head_dim: Tuner(attention_kernel, triton_configs(configs), key=["S", "HEAD_DIM", "CAUSAL", "S_KV"])
+    head_dim: Tuner(
+        attention_kernel, triton_configs(configs), ["S", "HEAD_DIM", "CAUSAL", "S_KV"], kind=heads_and_layouts
+    )
     for head_dim, configs in ATTENTION_AUTOTUNE.items()
 }
 
@@ -43,7 +47,8 @@ def flash_attention(  # noqa: PLR0917 - the published signature
 ) -> torch.Tensor:
     """Compute ``softmax(sm_scale * Q K^T + mask) V`` of each head; no gradient.
 
-    The first call of each (S, D, causal, S_KV) compiles and times a short list of configurations.
+    The first call of each (S, D, causal, S_KV), and of each power of two of B * H, compiles and times a short list of
+    configurations.
 
     Args:
         q: (B, H, S, D), or (B*H, S, D); float16, bfloat16 or float32, any strides, on a CUDA device. D is one of 16,
@@ -123,19 +128,23 @@ def _eager(  # noqa: PLR0917 - as `flash_attention`
         return grid
 
     with torch.cuda.device(q.device):
-        compiled = _autotuned[D][noted_grid](
-            *operands,
-            operands[0] if seq_lens is None else seq_lens,
-            *numbers,
-            HEAD_DIM=D,
-            CAUSAL=bool(causal),
-            HAS_SEQ_LENS=seq_lens is not None,
-            NEGATE=scale < 0,
-            WIDE=any(_LARGEST_BLOCK * t.stride(2) + D * t.stride(3) >= 2**31 for t in operands),
-        )
+        route = routed_attention(*operands, causal=bool(causal), sm_scale=sm_scale) if seq_lens is None else None
+        if route is not None:
+            launched = route.launch()
+        else:
+            compiled = _autotuned[D][noted_grid](
+                *operands,
+                operands[0] if seq_lens is None else seq_lens,
+                *numbers,
+                HEAD_DIM=D,
+                CAUSAL=bool(causal),
+                HAS_SEQ_LENS=seq_lens is not None,
+                NEGATE=scale < 0,
+                WIDE=any(_LARGEST_BLOCK * t.stride(2) + D * t.stride(3) >= 2**31 for t in operands),
+            )
+            launched = Launched(compiled=compiled, grid=grid, pointers=5, numbers=numbers, tuner=_autotuned[D])
         if q.dtype == dtype and starts_aligned(out):  # else what is launched reads copies
-            launched = Launched(compiled=compiled, grid=grid, numbers=numbers, tuner=_autotuned[D])
-            _launches.keep(key, launched, pointers=5)
+            _launches.keep(key, launched)
     return out
 
 
@@ -147,7 +156,7 @@ _operator = torch.library.custom_op(
     schema="(Tensor q, Tensor k, Tensor v, bool causal, float? sm_scale, Tensor? seq_lens, ScalarType? out_dtype)"
     " -> Tensor",
 )
-_launches = Launches(attention_kernel)
+_launches = Launches()
 
 
 @_operator.register_fake

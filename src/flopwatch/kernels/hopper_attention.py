@@ -1,7 +1,8 @@
 """FlashAttention forward for sm_90, warp-specialised in the manner of FlashAttention-3 (Shah et al., 2024).
 
-Nothing here has run on a GPU yet: `flopwatch.kernels.flash_attention` does not take these kernels until
-``python -m evidence.attention_candidates`` has measured them on an H200. An earlier form did run there (2026-11-20).
+Nothing here has run on a GPU yet: `flopwatch.kernels.flash_attention` takes these kernels where a table says so
+(`flopwatch.kernels.routes`), and none does until ``python -m evidence.attention_candidates`` has measured them on an
+H200. An earlier form did run there (2026-11-20).
 docs/decisions/0005-hopper-attention.md says what that one lost and why, and what is predicted of this one.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -19,6 +20,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from flopwatch.kernels.hopper_attention_kernel import hopper_attention_kernel
 from flopwatch.kernels.hopper_attention_tiles import choose_group
+from flopwatch.kernels.prepared import Prepared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,10 +147,10 @@ def hopper_attention(
     Raises:
         ValueError: an input is not as above.
     """
-    call = prepare(q, k, v, torch.empty_like(q) if out is None else out, config, causal=causal, sm_scale=sm_scale)
-    hopper_attention_kernel[call["grid"]](*call["arguments"], **call["constants"])
-    result: torch.Tensor = call["arguments"][3].base
-    return result
+    if out is None:
+        out = torch.empty_like(q)
+    prepare(q, k, v, out, config, causal=causal, sm_scale=sm_scale).launch()
+    return out
 
 
 def prepare(
@@ -160,8 +162,8 @@ def prepare(
     *,
     causal: bool,
     sm_scale: float | None = None,
-) -> dict[str, Any]:
-    """Return the grid, the arguments and the constants of a launch: ``kernel.warmup`` compiles the same.
+) -> Prepared:
+    """Prepare the launch of `hopper_attention` that writes `out`.
 
     Raises:
         ValueError: an input is not as `hopper_attention` wants it.
@@ -177,9 +179,10 @@ def prepare(
     group = heads_together(batch * heads, heads_per_key, 2 * keys * head_dim * q.element_size(), programs)
     if causal and config.persistent:
         group = choose_group(row_tiles, batch * heads, programs, group, ROWS * config.groups, config.block_n)
-    return {
-        "grid": (min(programs, tiles) if config.persistent else tiles,),
-        "arguments": (
+    return Prepared(
+        kernel=hopper_attention_kernel,
+        grid=(min(programs, tiles) if config.persistent else tiles,),
+        arguments=(
             _descriptor(q, ROWS),
             _descriptor(k, config.block_n),
             _descriptor(v, config.block_n),
@@ -193,7 +196,7 @@ def prepare(
             group,
             scale * math.log2(math.e),
         ),
-        "constants": {
+        constants={
             "STAGES": config.stages,
             "GROUPS": config.groups,
             "CAUSAL": causal,
@@ -206,7 +209,7 @@ def prepare(
             "num_warps": 4,
             "maxnreg": _LAUNCH_REGISTERS[config.resident],
         },
-    }
+    )
 
 
 def heads_together(heads: int, heads_per_key: int, bytes_per_key_head: int, programs: int) -> int:
@@ -230,6 +233,11 @@ def is_aligned(queries: int, keys: int, block_n: int) -> bool:
     return (keys - queries) % ROWS == 0 and block_n % ROWS == 0
 
 
+def can_attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> bool:
+    """Tell whether `hopper_attention` takes these tensors, and writes that one."""
+    return not _faults(q, k, v, out)
+
+
 def _descriptor(tensor: torch.Tensor, rows: int) -> TensorDescriptor:
     block = [1, 1, rows, tensor.shape[3]]
     layout = gl.NVMMASharedLayout.get_default_for(block, _DTYPES[tensor.dtype])
@@ -237,6 +245,19 @@ def _descriptor(tensor: torch.Tensor, rows: int) -> TensorDescriptor:
 
 
 def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, sm_scale: float | None) -> None:
+    found = _faults(q, k, v, out)
+    if sm_scale is not None and sm_scale < 0:
+        found.append(f"sm_scale={sm_scale} is negative")
+    if found:
+        raise ValueError(
+            f"{'; '.join(found)}\n"
+            "  why: blocks are loaded by TMA and multiplied by wgmma\n"
+            "  do:  call flopwatch.kernels.flash_attention, which takes any strides"
+        )
+
+
+def _faults(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> list[str]:
+    """Return why these cannot be read or written."""
     tensors = {"q": q, "k": k, "v": v, "out": out}
     found = [text for name, tensor in tensors.items() if (text := _unreadable(name, tensor, q.dtype))]
     if not found:
@@ -249,14 +270,7 @@ def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
             )
         elif heads % k.shape[1]:
             found.append(f"{heads} heads cannot share {k.shape[1]} of k and v evenly")
-    if sm_scale is not None and sm_scale < 0:
-        found.append(f"sm_scale={sm_scale} is negative")
-    if found:
-        raise ValueError(
-            f"{'; '.join(found)}\n"
-            "  why: blocks are loaded by TMA and multiplied by wgmma\n"
-            "  do:  call flopwatch.kernels.flash_attention, which takes any strides"
-        )
+    return found
 
 
 def _unreadable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> str:

@@ -16,8 +16,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from flopwatch.kernels import tma_copies
 from flopwatch.kernels.hopper_attention_softmax import masked, sum_in_threads, weigh
 from flopwatch.kernels.hopper_attention_tiles import count_blocks, count_turns, count_whole_blocks, find_tile
+from flopwatch.kernels.hopper_attention_turns import give_turn, take_turn
 
 
 @gluon.jit
@@ -60,9 +62,7 @@ def _produce(descriptors, buffers, barriers, sizes, GROUPS: gl.constexpr, CAUSAL
         for group in gl.static_range(GROUPS):
             mbarrier.wait(q_empty.index(group), q_phase)
             mbarrier.expect(q_full.index(group), q_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(
-                q_desc, [batch, head, row + group * ROWS, 0], q_full.index(group), q_buf.index(group)
-            )
+            tma_copies.load(q_desc, [batch, head, row + group * ROWS, 0], q_full.index(group), q_buf.index(group))
         q_phase ^= 1
         key_head = head // heads_per_key
         blocks = count_blocks(row, row + BLOCK_M, queries, keys, CAUSAL, BLOCK_N)
@@ -70,52 +70,11 @@ def _produce(descriptors, buffers, barriers, sizes, GROUPS: gl.constexpr, CAUSAL
             key = (blocks - 1 - block) * BLOCK_N
             mbarrier.wait(k_empty.index(slot), phase)
             mbarrier.expect(k_full.index(slot), k_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(k_desc, [batch, key_head, key, 0], k_full.index(slot), k_buf.index(slot))
+            tma_copies.load(k_desc, [batch, key_head, key, 0], k_full.index(slot), k_buf.index(slot))
             mbarrier.wait(v_empty.index(slot), phase)
             mbarrier.expect(v_full.index(slot), v_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(v_desc, [batch, key_head, key, 0], v_full.index(slot), v_buf.index(slot))
+            tma_copies.load(v_desc, [batch, key_head, key, 0], v_full.index(slot), v_buf.index(slot))
             slot, phase = _next(slot, phase, STAGES)
-
-
-@gluon.jit
-def _take_turn(GROUP: gl.constexpr, PING_PONG: gl.constexpr):
-    """Wait until the group before has issued its products: 128 threads that arrive and these 128.
-
-    Named barriers 8 to 10; Triton itself uses 0 to 4 for up to five partitions.
-    """
-    if PING_PONG:
-        zero = gl.to_tensor(0)
-        if GROUP == 0:
-            gl.inline_asm_elementwise(
-                "bar.sync 8, 256; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
-            )
-        elif GROUP == 1:
-            gl.inline_asm_elementwise(
-                "bar.sync 9, 256; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
-            )
-        else:
-            gl.inline_asm_elementwise(
-                "bar.sync 10, 256; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
-            )
-
-
-@gluon.jit
-def _give_turn(GROUP: gl.constexpr, PING_PONG: gl.constexpr):
-    """Let that group issue its products, without waiting."""
-    if PING_PONG:
-        zero = gl.to_tensor(0)
-        if GROUP == 0:
-            gl.inline_asm_elementwise(
-                "bar.arrive 8, 256; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
-            )
-        elif GROUP == 1:
-            gl.inline_asm_elementwise(
-                "bar.arrive 9, 256; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
-            )
-        else:
-            gl.inline_asm_elementwise(
-                "bar.arrive 10, 256; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
-            )
 
 
 @gluon.jit
@@ -145,12 +104,12 @@ def _attend(
     STAGES: gl.constexpr = k_buf.shape[0]
     ROWS: gl.constexpr = q.shape[0]
     BLOCK_N: gl.constexpr = k_buf.shape[3]
-    _take_turn(GROUP, PING_PONG)
+    take_turn(GROUP, PING_PONG)
     nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_L)
     scores = warpgroup_mma(q, _matrix(k_buf, slot).permute((1, 0)), nothing, use_acc=False, is_async=True)
     mbarrier.wait(v_full.index(v_slot), v_phase)
     accumulator = warpgroup_mma(weights, _matrix(v_buf, v_slot), accumulator, is_async=True)
-    _give_turn((GROUP + 1) % GROUPS, PING_PONG)
+    give_turn((GROUP + 1) % GROUPS, PING_PONG)
     scores = warpgroup_mma_wait(1, deps=(scores,))
     mbarrier.arrive(k_empty.index(slot), count=1)
     if MASKED:
@@ -214,7 +173,7 @@ def _consume(  # noqa: C901, PLR0915 - one loop whose order is what matters
     phase = 0
     q_phase = 0
     if GROUP == GROUPS - 1:
-        _give_turn(0, PING_PONG)
+        give_turn(0, PING_PONG)
     for turn in range(count_turns(program, programs, row_tiles * all_heads)):
         row_tile, head = find_tile(turn, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
         row = row_tile * BLOCK_M
@@ -223,8 +182,8 @@ def _consume(  # noqa: C901, PLR0915 - one loop whose order is what matters
         # Blocks that other groups need, and these rows do not: given back once they are here, since an arrival before
         # that would count for the block that was there before.
         for _skipped in range(count_blocks(row, row + BLOCK_M, queries, keys, CAUSAL, BLOCK_N) - blocks):
-            _take_turn(GROUP, PING_PONG)
-            _give_turn((GROUP + 1) % GROUPS, PING_PONG)
+            take_turn(GROUP, PING_PONG)
+            give_turn((GROUP + 1) % GROUPS, PING_PONG)
             mbarrier.wait(k_full.index(slot), phase)
             mbarrier.arrive(k_empty.index(slot), count=1)
             mbarrier.wait(v_full.index(slot), phase)
@@ -234,9 +193,9 @@ def _consume(  # noqa: C901, PLR0915 - one loop whose order is what matters
         mbarrier.wait(q_full.index(GROUP), q_phase)
         mbarrier.wait(k_full.index(slot), phase)
         nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_L)
-        _take_turn(GROUP, PING_PONG)
+        take_turn(GROUP, PING_PONG)
         scores = warpgroup_mma(q, _matrix(k_buf, slot).permute((1, 0)), nothing, use_acc=False, is_async=True)
-        _give_turn((GROUP + 1) % GROUPS, PING_PONG)
+        give_turn((GROUP + 1) % GROUPS, PING_PONG)
         scores = warpgroup_mma_wait(0, deps=(scores,))
         mbarrier.arrive(k_empty.index(slot), count=1)
         if CAUSAL or not WHOLE:
@@ -307,14 +266,14 @@ def _consume(  # noqa: C901, PLR0915 - one loop whose order is what matters
         tma.store_wait(0)  # the output of the tile before has left its buffer
         _matrix(out_buf, GROUP).store((accumulator * gl.expand_dims(inverse, 1)).to(k_buf.dtype))
         fence_async_shared()
-        tma.async_copy_shared_to_global(out_desc, [head // heads, head % heads, first_row, 0], out_buf.index(GROUP))
+        tma_copies.store(out_desc, [head // heads, head % heads, first_row, 0], out_buf.index(GROUP))
         if not OWN_OUT:
             tma.store_wait(0)
             mbarrier.arrive(q_empty.index(GROUP), count=1)
         q_phase ^= 1
     tma.store_wait(0)
     if GROUP == 0:
-        _take_turn(0, PING_PONG)  # the arrival that nobody waits for
+        take_turn(0, PING_PONG)  # the arrival that nobody waits for
 
 
 @gluon.jit(do_not_specialize=["queries", "keys", "heads", "heads_per_key", "row_tiles", "all_heads", "l2_heads"])

@@ -1,23 +1,31 @@
 """Matrix multiplication for Hopper: configurations, descriptors, and the call of `hopper_matmul_kernel`.
 
-Not chosen by `triton_matmul` until measured: ``python -m evidence.matmul_candidates``.
-
-What a call costs the host is not what it will: Triton encodes three tensor maps for each launch. That is known to be
-avoidable by keeping what the launcher is given (`flopwatch.kernels.launch` does so for kernels of pointers).
+Chosen by `triton_matmul` where a table says so (`flopwatch.kernels.routes`).
 """
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import torch
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from flopwatch.kernels.hopper_matmul_kernel import hopper_matmul_kernel
-from flopwatch.kernels.stream_k import Balance, Prepared, Schedule, Workspace, workspace_for
+from flopwatch.kernels.prepared import Prepared
+from flopwatch.kernels.stream_k import (
+    Balance,
+    Schedule,
+    Workspace,
+    in_workspace,
+    without_workspace,
+    workspace_for,
+)
+
+if TYPE_CHECKING:
+    from flopwatch.kernels.launch import Arrange
 
 #: Of a multiprocessor, for its threads.
 _REGISTERS = 65536
@@ -122,6 +130,19 @@ TILES = (
     _config(1, 64, 32, 8, 1, 1, 2),  # 64x32, two on a multiprocessor, 128
 )
 
+#: Rows of tiles that are numbered together: 8, as TILES have them, or these.
+OTHER_GROUPS = (4, 16)
+#: All that may be chosen, by name: each tile, in each order of tiles and way to share them.
+CONFIGS = MappingProxyType(
+    {
+        str(config): config
+        for tile in TILES
+        for group_m in (tile.group_m, *OTHER_GROUPS)
+        for balance in Balance
+        for config in (replace(tile, group_m=group_m, balance=balance),)
+    }
+)
+
 _GLUON_DTYPES = {
     torch.float16: gl.float16,
     torch.bfloat16: gl.bfloat16,
@@ -129,38 +150,11 @@ _GLUON_DTYPES = {
 }
 #: What a tensor map asks of addresses and of rows, in bytes.
 _ALIGNMENT = 16
-#: Matrices whose maps are kept: those of all layers of a large model.
-_MOST_MAPS = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class _Address:
-    """Where a matrix lies, for a descriptor that is kept and must not keep the memory alive."""
-
-    address: int
-    dtype: torch.dtype
-
-    def data_ptr(self) -> int:
-        return self.address
-
-
-@functools.lru_cache(maxsize=_MOST_MAPS)
-def _described(  # noqa: PLR0917 - what a tensor map is made of
-    address: int, dtype: torch.dtype, rows: int, columns: int, stride: int, box: tuple[int, int]
-) -> TensorDescriptor:
-    """Describe a matrix by rows, once for each place: a descriptor's checks take microseconds."""
-    layout = gl.NVMMASharedLayout.get_default_for(list(box), _GLUON_DTYPES[dtype])
-    return TensorDescriptor(_Address(address, dtype), [rows, columns], [stride, 1], list(box), layout)
 
 
 def _descriptor(matrix: torch.Tensor, *box: int) -> TensorDescriptor:
-    return _described(matrix.data_ptr(), matrix.dtype, *matrix.shape, matrix.stride(0), box)
-
-
-@functools.cache
-def _processors(device: int | None) -> int:
-    count: int = torch.cuda.get_device_properties(device).multi_processor_count
-    return count
+    layout = gl.NVMMASharedLayout.get_default_for(list(box), _GLUON_DTYPES[matrix.dtype])
+    return TensorDescriptor(matrix, list(matrix.shape), [matrix.stride(0), 1], list(box), layout)
 
 
 def _has_mapped_rows(matrix: torch.Tensor) -> bool:
@@ -198,14 +192,16 @@ def prepare_hopper(
     schedule = Schedule.of(
         -(-M // config.block_m) * -(-N // config.block_n),
         -(-K // config.block_k),
-        slots=_processors(a.device.index) * config.per_processor,
+        slots=torch.cuda.get_device_properties(a.device).multi_processor_count * config.per_processor,
         balance=config.balance,
     )
-    parts = flags = out  # without sharing never touched
+    parts = flags = out
+    arrange: Arrange = without_workspace
     if schedule.shared:
         needs = (schedule, config.block_m * config.block_n, config.consumers)
         workspace = workspace_for(*needs, device=a.device, given=workspace)
         parts, flags = workspace.parts, workspace.flags
+        arrange = in_workspace(*needs, device=a.device)
     b_desc = (
         _descriptor(b.T, config.block_n, config.block_k)
         if by_columns
@@ -238,6 +234,7 @@ def prepare_hopper(
             "num_warps": 4,
             **options,
         },
+        arrange=arrange,
     )
 
 

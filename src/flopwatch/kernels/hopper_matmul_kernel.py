@@ -24,7 +24,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from flopwatch.kernels import tiles
+from flopwatch.kernels import tiles, tma_copies
 
 _tile_position = gluon.jit(tiles.tile_position)
 _visits = gluon.jit(tiles.visits)
@@ -65,16 +65,16 @@ def _produce(  # noqa: PLR0917 - a kernel's arguments
             ready = full.index(stage)
             mbarrier.expect(ready, CONSUMERS * a_desc.block_type.nbytes + b_desc.block_type.nbytes)
             for consumer in gl.static_range(CONSUMERS):
-                tma.async_copy_global_to_shared(
+                tma_copies.load(
                     a_desc,
                     [(tile_m * CONSUMERS + consumer) * ROWS, step * DEPTH],
                     ready,
                     a_ring.index(stage * CONSUMERS + consumer),
                 )
             if B_BY_COLUMNS:
-                tma.async_copy_global_to_shared(b_desc, [tile_n * COLUMNS, step * DEPTH], ready, b_ring.index(stage))
+                tma_copies.load(b_desc, [tile_n * COLUMNS, step * DEPTH], ready, b_ring.index(stage))
             else:
-                tma.async_copy_global_to_shared(b_desc, [step * DEPTH, tile_n * COLUMNS], ready, b_ring.index(stage))
+                tma_copies.load(b_desc, [step * DEPTH, tile_n * COLUMNS], ready, b_ring.index(stage))
             stage += 1
             if stage == STAGES:
                 stage = 0
@@ -200,7 +200,7 @@ def _finish(  # noqa: PLR0917 - a kernel's arguments
         tma.store_wait(C_BUFFERS - 1)
         buffer.store(part.to(c_desc.dtype))
         fence_async_shared()
-        tma.async_copy_shared_to_global(c_desc, [row, column + i * part.shape[1]], buffer)
+        tma_copies.store(c_desc, [row, column + i * part.shape[1]], buffer)
 
 
 @gluon.jit

@@ -14,8 +14,10 @@ from triton.runtime.errors import OutOfResources
 from flopwatch.kernels.blocks import check_blocks, does_not_fit
 from flopwatch.kernels.configs import MATMUL_AUTOTUNE, MatmulConfig, fitting_matmul_config, matmul_config_for
 from flopwatch.kernels.launch import Launched, Launches, starts_aligned, tensors_key
+from flopwatch.kernels.layout import product_layouts
 from flopwatch.kernels.operands import check_dtypes, check_factors, check_on_one_gpu
 from flopwatch.kernels.prediction import matmul_us
+from flopwatch.kernels.routes import routed_product
 from flopwatch.kernels.scratch import in_scratch, is_aligned, is_worth_scratch
 from flopwatch.kernels.tuner import Tuner, triton_configs
 from flopwatch.utils.gpu import detect_gpu
@@ -193,11 +195,6 @@ def _predicted_us(**args: Any) -> float:
     )
 
 
-def _is_row_major(args: Mapping[str, Any]) -> bool:
-    """Tell whether a call is like those of the tables; of a transposed operand another configuration is the fastest."""
-    return bool(args["stride_ak"] == 1 and args["stride_bn"] == 1)
-
-
 _configured = triton.heuristics(
     {
         "EVEN_MN": lambda args: args["M"] % args["BLOCK_M"] == 0 and args["N"] % args["BLOCK_N"] == 0,
@@ -209,14 +206,14 @@ _configured = triton.heuristics(
 
 @functools.cache
 def _autotuned(configs: tuple[MatmulConfig, ...]):  # type: ignore[no-untyped-def] # Triton ships no types
-    """Return the kernel, to be tuned over `configs` at the first call of each shape and dtype."""
+    """Return the kernel, to be tuned over `configs` at the first call of each shape, layout and dtype."""
     return Tuner(
         _configured,
         triton_configs(configs),
         key=["M", "N", "K"],
+        kind=product_layouts,
         rule=_fitting_registers,
         model=_predicted_us,
-        is_known=_is_row_major,
     )
 
 
@@ -231,8 +228,11 @@ def _multiply(
             a, b = in_scratch(a, b)
     c = torch.empty((M, b.shape[1]), device=a.device, dtype=a.dtype)
     config = None if tuned else _config_for(a.device, given, element_bytes=a.element_size())
+    route = routed_product(a, b, c) if tuned and not given else None
     try:
-        if config is None:
+        if route is not None:
+            launched: Launched | None = route.launch()
+        elif config is None:
             kernel = _autotuned(_candidates(a.device, given, element_bytes=a.element_size()))
             launched = _launch(kernel, a, b, c)
         else:
@@ -240,7 +240,7 @@ def _multiply(
     except OutOfResources as error:
         raise ValueError(does_not_fit(given, config, why=error)) from error
     if launched is not None and starts_aligned(c):
-        _launches.keep(key, launched, pointers=3)
+        _launches.keep(key, launched)
     return c if c.shape[1] == N else c[:, :N].contiguous()
 
 
@@ -256,10 +256,10 @@ def triton_matmul(  # noqa: PLR0917 - the published signature
 
     Any strides (transposed and sliced views included) and any M, N, K >= 0.
 
-    Unless all three block sizes are given the kernel is autotuned: the first call of each (M, N, K) and dtype takes
-    what was measured before, or compiles and times a short list of configurations, in which the sizes that are given
-    replace the list's own (`flopwatch.kernels.tuner`). With ``use_autotune=False`` the missing sizes come from the
-    architecture's configuration (`get_matmul_config`).
+    Unless all three block sizes are given the kernel is autotuned: the first call of each (M, N, K), layout and
+    dtype takes what was measured before, or compiles and times a short list of configurations, in which the sizes that
+    are given replace the list's own (`flopwatch.kernels.tuner`). With ``use_autotune=False`` the missing sizes come
+    from the architecture's configuration (`get_matmul_config`).
 
     Args:
         a: float16, bfloat16 or float32, on a CUDA device.
@@ -323,7 +323,7 @@ _operator = torch.library.custom_op(
     mutates_args=(),
     schema="(Tensor a, Tensor b, int? block_m, int? block_n, int? block_k, bool use_autotune) -> Tensor",
 )
-_launches = Launches(matmul_kernel)
+_launches = Launches()
 
 
 @_operator.register_fake
@@ -383,7 +383,9 @@ def _launch(  # type: ignore[no-untyped-def] # a kernel's type depends on its de
         options = {**config.constants(), "num_warps": config.num_warps, "num_stages": config.num_stages}
     compiled = kernel[noted_grid](a, b, c, *numbers, **options)
     tuner = kernel if config is None else None
-    return None if compiled is None else Launched(compiled=compiled, grid=grid, numbers=numbers, tuner=tuner)
+    return (
+        None if compiled is None else Launched(compiled=compiled, grid=grid, pointers=3, numbers=numbers, tuner=tuner)
+    )
 
 
 def _candidates(device: torch.device, given: dict[str, int], *, element_bytes: int) -> tuple[MatmulConfig, ...]:

@@ -14,6 +14,7 @@ from triton.runtime.errors import OutOfResources
 
 from flopwatch.kernels.configs import MatmulConfig
 from flopwatch.kernels.launch import Launched, Launches, starts_aligned, tensors_key
+from flopwatch.kernels.layout import product_layouts
 from flopwatch.kernels.matmul_fp8_kernel import matmul_fp8_kernel
 from flopwatch.kernels.operands import check_dtypes, check_factors, check_on_one_gpu
 from flopwatch.kernels.scratch import ALIGNMENT, is_aligned, is_worth_scratch
@@ -101,13 +102,9 @@ _configured = triton.heuristics(
 
 @functools.cache
 def _autotuned(configs: tuple[MatmulConfig, ...]):  # type: ignore[no-untyped-def] # Triton ships no types
-    """Return the kernel, to be tuned over `configs` at the first call of each shape and dtype."""
-    return Tuner(
-        _configured,
-        triton_configs(configs),
-        key=["M", "N", "K"],
-        rule=_fitting_registers,
-    )
+    """Return the kernel, to be tuned over `configs` at the first call of each shape, layout and dtype."""
+    key = ["M", "N", "K", "PROMOTE"]
+    return Tuner(_configured, triton_configs(configs), key, kind=product_layouts, rule=_fitting_registers)
 
 
 def triton_matmul_fp8(  # noqa: PLR0917 - that of `torch._scaled_mm`
@@ -125,7 +122,7 @@ def triton_matmul_fp8(  # noqa: PLR0917 - that of `torch._scaled_mm`
     Triton cannot read 16 bytes at a time a copy is made that is so, and of what is stored the other way round if the
     product is large.
 
-    The first call of each (M, N, K) compiles and times a short list of configurations.
+    The first call of each (M, N, K) and layout compiles and times a short list of configurations.
 
     GPUs whose matrix units do not take e4m3fn get float16 copies of both operands, which are exact: NVIDIA's before
     compute capability 8.9, for which Triton compiles no e4m3fn, and AMD's gfx942, whose float8 formats (fnuz) are
@@ -218,7 +215,7 @@ def _multiply(
         ) from error
     is_as_given = all(x.data_ptr() == y.data_ptr() for x, y in zip(given, (a, b, scale_a, scale_b), strict=True))
     if launched is not None and is_as_given and starts_aligned(c):
-        _launches.keep(key, launched, pointers=5)
+        _launches.keep(key, launched)
 
 
 #: One node of a graph of `torch.compile`, which would trace through to what only an eager call may do.
@@ -230,7 +227,7 @@ _operator = torch.library.custom_op(
         "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, ScalarType out_dtype, bool use_fast_accum) -> Tensor"
     ),
 )
-_launches = Launches(matmul_fp8_kernel)
+_launches = Launches()
 
 
 @_operator.register_fake
@@ -314,7 +311,9 @@ def _launch(  # type: ignore[no-untyped-def] # a kernel's type depends on its de
         PROMOTE=promotes,
         WIDE=any(_LARGEST_SIDE * sum(matrix.stride()) >= 2**31 for matrix in (a, b, c)),
     )
-    return None if compiled is None else Launched(compiled=compiled, grid=grid, numbers=numbers, tuner=kernel)
+    return (
+        None if compiled is None else Launched(compiled=compiled, grid=grid, pointers=5, numbers=numbers, tuner=kernel)
+    )
 
 
 def _check_operands(

@@ -11,21 +11,26 @@ a GPU schedules no later. There is no deadlock, whatever the number of multiproc
 launch. The whole tiles come after the shared ones.
 
 Who has which steps is arithmetic of integers (`flopwatch.kernels.tiles`). `stream_k_kernel` is the plain Triton kernel
-on it, for any strides; `flopwatch.kernels.hopper_matmul` is the one for Hopper. Neither is chosen by `triton_matmul`
-until measured: ``python -m evidence.matmul_candidates``.
+on it, for any strides; `flopwatch.kernels.hopper_matmul` is the one for Hopper. `triton_matmul` chooses them where a
+table says so (`flopwatch.kernels.routes`).
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import torch
 import triton
 import triton.language as tl
 
+from flopwatch.kernels.prepared import Prepared
 from flopwatch.kernels.tiles import first_contributor, tile_position, visit, visits
+
+if TYPE_CHECKING:
+    from flopwatch.kernels.launch import Arrange
 
 #: Products of these numbers are computed in 32 bits on the GPU.
 _INT32 = 2**31
@@ -135,31 +140,6 @@ class Workspace:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
-    """A launch: what of which kernel, with what.
-
-    Attributes:
-        kernel: compiled by Triton.
-        grid: its programs.
-        arguments: in their order.
-        constants: it is compiled for, and options.
-    """
-
-    kernel: Any
-    grid: tuple[int, ...]
-    arguments: tuple[Any, ...]
-    constants: dict[str, Any]
-
-    def launch(self) -> None:
-        """Launch on the current stream."""
-        self.kernel[self.grid](*self.arguments, **self.constants)
-
-    def compile(self) -> None:
-        """Compile into Triton's cache, and launch nothing."""
-        self.kernel.warmup(*self.arguments, grid=self.grid, **self.constants)
-
-
 #: Streams whose workspace is kept, of up to 34 MB (132 parts of 256x256 elements).
 _MOST_WORKSPACES = 16
 _workspaces: dict[tuple[int | None, int], Workspace] = {}
@@ -172,8 +152,11 @@ def workspace_for(
     *,
     device: torch.device,
     given: Workspace | None = None,
+    stream: int | None = None,
 ) -> Workspace:
     """Return the workspace that was given, if any, or that of the current stream, on which launches follow one another.
+
+    Who knows the current stream names it, which spares asking torch for it.
 
     What is captured into a CUDA graph gets one of its own for each call, in the graph's memory, since the graph may be
     replayed beside others on any stream. To spare the graph the zeroing of its flags, give a launch a workspace.
@@ -191,13 +174,33 @@ def workspace_for(
         return given
     if torch.cuda.is_current_stream_capturing():
         return Workspace.of(schedule, tile_elements, groups, device=device)
-    key = (device.index, torch.cuda.current_stream(device).cuda_stream)
+    if stream is None:
+        stream = torch.cuda.current_stream(device).cuda_stream
+    key = (device.index, stream)
     kept = _workspaces.get(key)
     if kept is None or not kept.is_enough(schedule, tile_elements, groups):
         if kept is None and len(_workspaces) >= _MOST_WORKSPACES:
             _workspaces.clear()  # the allocator hands memory on in the order of its stream
         kept = _workspaces[key] = Workspace.of(schedule, tile_elements, groups, device=device)
     return kept
+
+
+def in_workspace(schedule: Schedule, tile_elements: int, groups: int = 1, *, device: torch.device) -> Arrange:
+    """Return what adds a workspace's addresses to those of A, B and C: that of the stream on which a launch is made.
+
+    Args: as of `workspace_for`.
+    """
+
+    def arranged(stream: int, a: int, b: int, c: int) -> tuple[int, ...]:
+        workspace = workspace_for(schedule, tile_elements, groups, device=device, stream=stream)
+        return a, b, c, workspace.parts.data_ptr(), workspace.flags.data_ptr()
+
+    return arranged
+
+
+def without_workspace(_stream: int, a: int, b: int, c: int) -> tuple[int, ...]:
+    """Put the address of C where a kernel that shares no tile wants a workspace, which it never touches."""
+    return a, b, c, c, c
 
 
 _tile_position = triton.jit(tile_position)
@@ -333,6 +336,12 @@ class StreamKConfig:
         )
 
 
+#: To choose from: the only tiles that do not spill are small (sm_90, triton 3.7.1, 2026-11-22).
+CANDIDATES = (StreamKConfig(block_m=64, block_n=128, block_k=64, num_warps=8, num_stages=4),)
+#: By name.
+STREAM_K = MappingProxyType({str(config): config for config in CANDIDATES})
+
+
 def prepare_stream_k(
     a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, config: StreamKConfig, workspace: Workspace | None = None
 ) -> Prepared:
@@ -360,6 +369,7 @@ def prepare_stream_k(
             "num_warps": config.num_warps,
             "num_stages": config.num_stages,
         },
+        arrange=in_workspace(schedule, tile_elements, device=a.device),
     )
 
 

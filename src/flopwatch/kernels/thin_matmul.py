@@ -4,18 +4,24 @@ With up to 64 rows of A, C is computed as the transpose of ``B.T @ A.T``: the co
 instruction of Hopper's tensor cores wants at least, and the few rows of A its columns, of which 16 are enough. K is
 split, since the columns alone make too few programs to fill a GPU.
 
-Not chosen by `triton_matmul` until measured: ``python -m evidence.matmul_candidates``.
+Chosen by `triton_matmul` where a table says so (`flopwatch.kernels.routes`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import torch
 import triton
 import triton.language as tl
 
-from flopwatch.kernels.stream_k import Prepared, Schedule, Workspace, workspace_for
+from flopwatch.kernels.prepared import Prepared
+from flopwatch.kernels.stream_k import Schedule, Workspace, in_workspace, without_workspace, workspace_for
+
+if TYPE_CHECKING:
+    from flopwatch.kernels.launch import Arrange
 
 #: Rows of A that are thin.
 MOST_ROWS = 64
@@ -143,6 +149,8 @@ CANDIDATES = (
     ThinConfig(block_n=128, block_k=64, splits=8, num_stages=5),
     ThinConfig(block_n=128, block_k=64, splits=16, num_stages=4),
 )
+#: By name.
+THIN = MappingProxyType({str(config): config for config in CANDIDATES})
 
 
 def prepare_thin(
@@ -153,11 +161,13 @@ def prepare_thin(
     block_m = max(16, triton.next_power_of_2(M))
     tiles = triton.cdiv(N, config.block_n)
     splits = min(config.splits, triton.cdiv(K, config.block_k))
-    parts = arrived = c  # without splits never touched
+    parts = arrived = c
+    arrange: Arrange = without_workspace
     if splits > 1:
-        schedule = Schedule(programs=tiles * splits, shared=tiles)
-        workspace = workspace_for(schedule, block_m * config.block_n, device=a.device, given=workspace)
+        needs = (Schedule(programs=tiles * splits, shared=tiles), block_m * config.block_n)
+        workspace = workspace_for(*needs, device=a.device, given=workspace)
         parts, arrived = workspace.parts, workspace.flags
+        arrange = in_workspace(*needs, device=a.device)
     return Prepared(
         kernel=thin_matmul_kernel,
         grid=(tiles, splits),
@@ -172,6 +182,7 @@ def prepare_thin(
             "num_warps": config.num_warps,
             "num_stages": config.num_stages,
         },
+        arrange=arrange,
     )
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: In the environment: "all" has calls time every candidate that can run.
 VARIABLE = "FLOPWATCH_AUTOTUNE"
+#: The part of a key that `Tuner` adds.
+KIND = "kind"
 #: Candidates as close as this to the fastest, as a ratio, are as fast, and the first of them in the list is taken: the
 #: gate, too, takes no notice of less (`flopwatch.gate.choices.TIE`).
 TIE = 0.004
@@ -55,9 +57,10 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
         fn: the kernel, with its heuristics.
         configs: the list, the likeliest first.
         key: names of the arguments that have a choice of their own.
+        kind: says of the arguments what else the fastest configuration depends on, which is part of the key where it
+            says anything.
         rule: leaves out what cannot run, as Triton's ``early_config_prune``.
         model: predicts the time of a configuration, as Triton's ``perf_model``.
-        is_known: tells whether arguments are laid out as those of the tables were; None has none looked up.
     """
 
     def __init__(
@@ -66,14 +69,25 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
         configs: list[triton.Config],
         key: list[str],
         *,
+        kind: Callable[[Mapping[str, Any]], str] | None = None,
         rule: Callable[..., list[triton.Config]] | None = None,
         model: Callable[..., float] | None = None,
-        is_known: Callable[[Mapping[str, Any]], bool] | None = None,
     ) -> None:
+        names, keys = [*fn.arg_names, KIND], [*key, KIND]
         by = {"early_config_prune": rule, "perf_model": model, "top_k": TOP_K}
-        super().__init__(fn, fn.arg_names, configs, key, None, None, prune_configs_by=by, cache_results=True)
-        self.is_known = is_known
-        self.known = known_choices(self.base_fn.__name__) if is_known else {}
+        super().__init__(fn, names, configs, keys, None, None, prune_configs_by=by, cache_results=True)
+        self.kind = kind
+        self.known = known_choices(self.base_fn.__name__)
+
+    @property
+    def nargs(self) -> dict[str, Any] | None:
+        """The arguments of a launch by name, and the kind of call that they make: of these Triton makes the key."""
+        return self._named
+
+    @nargs.setter
+    def nargs(self, named: dict[str, Any] | None) -> None:
+        kind = self.kind(named) if self.kind and named else ""
+        self._named = {**named, KIND: kind} if named and kind else named
 
     def prune_configs(self, kwargs: dict[str, Any]) -> list[triton.Config]:
         """Return what is timed, in order; a single one is not."""
@@ -111,13 +125,13 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
 
     def _known_config(self, kwargs: dict[str, Any]) -> str:
         """Return the configuration that the tables have for a call, without what later Tritons add; "" for none."""
-        if not self.known or self.is_known is None or not self.is_known(self.nargs):
+        if not self.known:
             return ""
-        given = {**self.nargs, **kwargs}
+        given = {**(self.nargs or {}), **kwargs}
         types = [
             str(value.dtype) for name, value in given.items() if name in self.arg_names and hasattr(value, "dtype")
         ]
-        key = key_text([*(given[name] for name in self.keys), *types])
+        key = key_text([*(given[name] for name in self.keys if name in given), *types])
         return self.known.get((torch.cuda.get_device_name(), key), "")
 
     def _first_of_the_fastest(self) -> triton.Config:

@@ -136,7 +136,7 @@ def _eager(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 _operator = torch.library.custom_op(
     "flopwatch::vector_add", _eager, mutates_args=(), schema="(Tensor x, Tensor y) -> Tensor"
 )
-_launches = Launches(vector_add_kernel.fn)
+_launches = Launches()
 
 
 @_operator.register_fake
@@ -184,7 +184,7 @@ def _add(  # type: ignore[no-untyped-def] # untyped Triton
         with torch.cuda.device(x.device):
             compiled = kernel[noted_grid](x.contiguous(), y.contiguous(), out, n_elements)
             if x.is_contiguous() and y.is_contiguous() and starts_aligned(out):  # else what is launched reads copies
-                _launches.keep(key, Launched(compiled=compiled, grid=grid, numbers=(n_elements,)), pointers=3)
+                _launches.keep(key, Launched(compiled=compiled, grid=grid, pointers=3, numbers=(n_elements,)))
     return out
 
 

@@ -34,7 +34,7 @@ def sample_rivals(
         worker: runs both.
         rivals: slot 0 and slot 1.
         plan: how to sample both; None takes the plan of the shorter one, which needs more calls: with fewer, the start
-            of a graph, 1 to 2 us, would count as its kernel's.
+            of a graph would count as its kernel's.
         pins: what the autotuned kernels of each must run in.
         meter: reads the GPU after every turn.
 

@@ -299,7 +299,7 @@ class Recorder:
 def compiled_configs(static: Worker, case: Case) -> tuple[Choice, ...]:
     """Return in which configurations a case's kernels were compiled; empty where they were not.
 
-    The static facts are their sums. Asking again costs 5 to 50 ms, because what was compiled is kept.
+    The static facts are their sums. Asking again compiles nothing, because what was compiled is kept.
     """
     try:
         facts = static.facts(case)

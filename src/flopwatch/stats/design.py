@@ -11,7 +11,7 @@ from flopwatch.stats.prior import PRIOR, Prior
 #: run of 300 simulated ones could stop accusing here. Re-derived by `nox -s ledger`.
 FIRST_LOOK = 8
 #: Pairs of all series in all, if any leans that is not flagged yet: 13 and 12 find 1 % with a margin of 0.5 % and a
-#: deviation of 0.3 % in 99.8 % of runs, 8 in 91 % (`power_of`, 60 series); of odd numbers fewer sign vectors tie.
+#: deviation of 0.3 % in 99.8 % of runs, 8 in 92 % (`power_of`, 60 series); of odd numbers fewer sign vectors tie.
 PAIRS = 13
 #: Fresh pairs of the flagged series: after eight, the fewest that bound an effect at 99.5 %, what the first look
 #: flagged may be confirmed; the rest gets 19, which forgive four wrong signs at 1.5 %, where 18 forgive three.
@@ -28,8 +28,9 @@ FIRST_ALPHA = 2.0**-7
 #: The chance that stage 2 confirms one: after eight pairs, and after all.
 CONFIRM_FIRST_ALPHA = 2.0**-7
 CONFIRM_ALPHA = (FALSE_ALARM_RATE - FIRST_ALPHA * CONFIRM_FIRST_ALPHA) / ALPHA
-#: A first look with no adjusted p-value as small accuses nobody. At 0.3 a slowdown of 1 % on a case with slow processes
-#: that 14 pairs flag was lost in 9 % of runs, at 0.5 in 1 %; without a margin three of four clean runs go on.
+#: A first look with no adjusted p-value as small accuses nobody. `power_of` finds 1 % with a margin of 0.5 % and a
+#: deviation of 0.4 % in 92.0 % of runs at 0.2, in 95.1 % at 0.3, 95.4 % at 0.5 and 95.5 % at 1 (60 series, 2026-11-22);
+#: without a margin three of four clean runs go on (`nox -s ledger`: they take 11.7 pairs of 8 to 13).
 LEANING = 0.5
 #: The chance, a series, that SAME is said of a slowdown as large as `SAME_WITHIN`, over all looks together.
 MISS_RATE = 0.005
@@ -39,7 +40,7 @@ FIRST_SHARE = 0.8
 #: They are: after all pairs, after each round of settling, and stage 2 of a series that was flagged.
 LATER_LOOKS = 4
 #: Further pairs of series that are neither flagged nor proved the same, in two rounds, and for so many series at most:
-#: a pair of processes takes 1.1 s, and 0.1 s a case.
+#: a pair takes 1.1 s, and 0.22 s a case (H200, 2026-11-22; `flopwatch.gate.times`).
 SETTLE_PAIRS = 24
 SETTLE_ROUNDS = 2
 SETTLE_SERIES = 10

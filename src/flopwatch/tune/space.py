@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 #: What a space names: a setting, and the values to try.
 Space: TypeAlias = "Mapping[str, Sequence[str]]"
 
-#: A configuration takes about 2 s of a core to compile; so many take 10 minutes on 4 cores.
+#: A configuration of the bundled kernels takes 0.5 to 0.9 s of a core to compile (sm_90, triton 3.7.1, 2026-11-22); so
+#: many take 4 minutes on 4 cores.
 MOST = 1200
 #: Settings of a launch that each configuration has; what else it has is the kernel's own.
 LAUNCH_SETTINGS = ("num_warps", "num_ctas", "num_stages", "maxnreg")

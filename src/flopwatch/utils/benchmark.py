@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 _DEFAULT_QUANTILES = (0.5, 0.2, 0.8)
 
-#: What is overwritten before each timed call, at least: twice the largest L2 of today (126 MB on a B200) also keeps the
-#: GPU busy (about 60 us on an H200) while the host prepares the call, so that launching is not timed with the kernel.
+#: What is overwritten before each timed call, at least: twice the largest L2 of today (126 MB on a B200,
+#: docs/devices.md) also keeps the GPU busy while the host prepares the call, so that launching is not timed with the
+#: kernel: an H200 for 62 us, at the 4.3 TB/s that it moves (2026-11-22, `flopwatch.kernels.prediction.HOPPER`).
 _FLUSH_BYTES = 256 * 2**20
 
 #: More calls than these do not sharpen a quantile that the GPU's clock moves by a percent.
@@ -70,7 +71,7 @@ def benchmark_fn(
     """Time ``fn(*args, **kwargs)`` on the current CUDA device.
 
     Each call, the untimed ones too, starts with a cold L2, and a pair of CUDA events holds the call alone. A call whose
-    host side takes longer than the flush (about 60 us on an H200) is timed with what the GPU waits for it.
+    host side takes longer than the flush is timed with what the GPU waits for it.
 
     Args:
         fn: the function; its first call compiles and tunes and is not timed.

@@ -1,0 +1,113 @@
+"""What the races found, as a table that public functions read: ``choose RESULT.json`` of both experiments of kernels.
+
+A winner is chosen for the calls that it was raced on if it is faster than the plain kernel by more than what makes up
+for what it costs beside: by the lower of the 99 % bounds, on samples that chose nothing. All of a race were right
+against float64 before they were timed. Earlier choices for the same calls are replaced, or taken back.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
+
+from evidence.race import FINAL_ROUNDS, Experiment
+from flopwatch.compare.result import Speed
+from flopwatch.kernels import routes
+from flopwatch.kernels.known import TABLES
+from flopwatch.model import Case, Choice, to_json
+from flopwatch.tune.table import Entry, Table, read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from evidence.candidates import Findings
+    from evidence.race import Outcome, Point, Ratio
+
+#: A peer in each race: the public function, in the kernel that it takes where no table says otherwise.
+PLAIN = "plain"
+#: A winner is faster by more than this. Gluon is another language, which changes with each Triton: its kernels have to
+#: be worth it, by 3 %. Of plain Triton's, what the gate would not notice does not count (`flopwatch.gate.choices.TIE`).
+GLUON_GAIN, TRITON_GAIN = 0.03, 0.004
+GAINS = MappingProxyType(
+    {
+        "hopper_matmul_kernel": GLUON_GAIN,
+        "hopper_attention_kernel": GLUON_GAIN,
+        "thin_matmul_kernel": TRITON_GAIN,
+        "stream_k_kernel": TRITON_GAIN,
+    }
+)
+#: Beside the tables of autotuned kernels, which a gate can pin.
+TABLE = TABLES / "routes.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Route:
+    """What a public function is to take for a call: a kernel in a configuration, and the case that is such a call."""
+
+    case: Case
+    choice: Choice
+
+
+class RoutedExperiment(Experiment, Protocol):
+    """One whose winners public functions may take."""
+
+    def route(self, point: Point, winner: str) -> Route | None:
+        """Return for which calls a winner at a point may be taken; None where no call is like the race."""
+
+
+def take_plain_kernels() -> None:
+    """Have the public functions of this process take plain kernels, whatever the tables have."""
+    routes.FOLDER = Path("no tables")
+
+
+def choose(findings: Findings, routed: dict[Point, Route], command: str, path: Path = TABLE) -> Iterator[str]:
+    """Write the winners into the table, and say of each point what comes of it.
+
+    Args:
+        findings: of the races.
+        routed: what the winner would be taken for, by point; a call that no route can take is left out.
+        command: that derives the table again.
+        path: of the table.
+    """
+    entries = {_place(entry): entry for entry in (read_table(path).entries if path.exists() else ())}
+    for outcome in findings.outcomes:
+        route = routed.get(outcome.point)
+        ratio = next((one for one in outcome.ratios if one.peer == PLAIN), None)
+        if route is None or ratio is None:
+            why = f"{outcome.winner} cannot be taken" if outcome.winner else outcome.reason
+            yield f"{outcome.point.name}: plain; {why}"
+            continue
+        entry = _entry(route, ratio, outcome, findings, command)
+        entries.pop(_place(entry), None)
+        taken = ratio.lower > 1 + GAINS[route.choice.kernel]
+        if taken:
+            entries[_place(entry)] = entry
+        kernel = route.choice.kernel if taken else "plain"
+        speed = f"{ratio.speed:.3f} [{ratio.lower:.3f}, {ratio.upper:.3f}] of the plain kernel's speed"
+        yield f"{outcome.point.name}: {kernel}; {outcome.winner} has {speed}"
+    path.write_bytes(to_json(Table(entries=tuple(entries.values())), indent=2) + b"\n")
+
+
+def _place(entry: Entry) -> tuple[str, str]:
+    return entry.gpu, entry.choices[0].key
+
+
+def _entry(route: Route, ratio: Ratio, outcome: Outcome, findings: Findings, command: str) -> Entry:
+    about = dict(findings.about)
+    estimate, lower, upper = (math.log(value) for value in (ratio.speed, ratio.lower, ratio.upper))
+    return Entry(
+        case=route.case,
+        choices=(route.choice,),
+        listed=False,  # of no autotuner's list: a gate cannot pin it
+        seconds=next(entry.seconds for entry in outcome.entries if entry.name == outcome.winner),
+        instead_of=PLAIN,
+        gain=Speed(estimate=estimate, lower=lower, upper=upper, pairs=FINAL_ROUNDS),
+        first_pass=None,
+        date=findings.date,
+        gpu=about.pop("gpu"),
+        versions=about,
+        command=command,
+    )
