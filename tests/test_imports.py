@@ -22,8 +22,8 @@ LAYERS = (
     ("measure",),
     ("stats",),
     ("verdict",),
-    ("gate", "doctor", "compare", "bisect", "history", "scaffold", "explain", "survey"),
-    ("study", "tune", "profile", "sanitize"),
+    ("gate", "doctor", "compare", "bisect", "history", "scaffold", "survey"),
+    ("study", "tune", "profile", "explain", "sanitize"),
     ("report", "tune.report"),
     ("asv", "record", "cli", "__main__"),
 )

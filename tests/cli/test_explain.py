@@ -10,7 +10,7 @@ from flopwatch.cli.explain import read_measured
 from flopwatch.errors import ExitCode, UndecidedError, UsageError
 from flopwatch.explain.result import Explanation
 from flopwatch.explain.run import ExplainOptions
-from flopwatch.model import Case, to_json
+from flopwatch.model import Case, from_json, to_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,11 +45,13 @@ def test_the_options_reach_the_run(toy: ToyRepository, asked: list[ExplainOption
     assert main(start) == ExitCode.OK
     assert main([*start, "main", "HEAD", "--device", "b200"]) == ExitCode.OK
     assert main([*start, "--result", str(tmp_path / "gate.json")]) == ExitCode.OK
+    assert main([*start, "--no-profile"]) == ExitCode.OK
     case = "Scale[1,flopwatch]"
     assert asked == [
         ExplainOptions(case=case),
         ExplainOptions(case=case, base="main", head="HEAD", device="b200"),
         ExplainOptions(case=case, measured=RESULT),
+        ExplainOptions(case=case, profile=False),
     ]
 
 
@@ -66,11 +68,25 @@ def test_the_first_line_is_the_cause_in_each_form(
     assert "<h1>Likely cause: num_warps=4 -&gt; num_warps=1 in scale_kernel.</h1>" in page
 
 
-def test_a_page_that_cannot_be_written_is_known_at_once(
-    toy: ToyRepository, asked: list[ExplainOptions], tmp_path: Path
+@pytest.mark.usefixtures("asked")
+def test_everything_is_written_as_json_beside_the_page(
+    toy: ToyRepository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = str(tmp_path / "none" / "page.html")
-    assert main(["explain", "-C", str(toy.root), "Scale", "--html", folder]) == ExitCode.USAGE
+    start = ["explain", "-C", str(toy.root), "Scale", "--html", str(tmp_path / "page.html")]
+    assert main([*start, "--json", str(tmp_path / "found.json")]) == ExitCode.OK
+    assert from_json((tmp_path / "found.json").read_bytes(), Explanation) == FOUND
+    assert capsys.readouterr().out.startswith("Likely cause: ")
+    assert "<h1>Likely cause:" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert main([*start, "--json", "-"]) == ExitCode.OK
+    assert from_json(capsys.readouterr().out, Explanation) == FOUND
+
+
+@pytest.mark.parametrize("option", ["--html", "--json"])
+def test_a_file_that_cannot_be_written_is_known_at_once(
+    option: str, toy: ToyRepository, asked: list[ExplainOptions], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "none" / "file")
+    assert main(["explain", "-C", str(toy.root), "Scale", option, path]) == ExitCode.USAGE
     assert asked == []
 
 

@@ -100,6 +100,7 @@ def test_kernels_of_one_name_are_written_each_and_once(
             device=find_device("h200"),
             workers=cast("Any", {Arm.HEAD: worker}),
             trees={Arm.HEAD: tmp_path},
+            codes={},
         )
 
     monkeypatch.setattr(ir, "opened", stand_in)

@@ -9,12 +9,14 @@ import pytest
 from flopwatch.errors import UndecidedError, UsageError
 from flopwatch.explain import run
 from flopwatch.explain.opening import Opened
+from flopwatch.explain.result import Explanation
 from flopwatch.explain.run import MAX_LINES, MAX_NAMES, ExplainOptions, one_case, run_explain
 from flopwatch.gate import CaseVerdict, GateResult
 from flopwatch.gate.sides import Arm
-from flopwatch.measure.client import CaseFailed
+from flopwatch.measure.client import CaseFailed, Code
 from flopwatch.measure.protocol import Compiled, DeclaredCase, Hello, IrText
-from flopwatch.model import Case, Choice, Failure, KernelFacts
+from flopwatch.model import Case, Choice, Failure, KernelFacts, from_json, to_json
+from flopwatch.profile import ProfiledCase, ProfiledPair
 from flopwatch.static.devices import find_device
 from flopwatch.static.identity import CaseIdentity
 from flopwatch.verdict import Side
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import ToyRepository
 
-    from flopwatch.explain.result import Explanation
+    from flopwatch.gate.pairs import Observer
 
     Facts = Callable[..., KernelFacts]
 
@@ -125,10 +127,11 @@ def explain(asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
                 device=find_device(device or "h200"),
                 workers=cast("Any", asked.workers),
                 trees=dict.fromkeys(Arm, tmp_path),
+                codes=dict.fromkeys(Arm, Code(benchmarks=tmp_path)),
             )
 
         monkeypatch.setattr(run, "opened", stand_in)
-        return run_explain(ExplainOptions(case=CASE.id, **options), tmp_path)
+        return run_explain(ExplainOptions(case=CASE.id, **{"profile": False} | options), tmp_path)
 
     return explained
 
@@ -364,6 +367,89 @@ def test_a_result_without_the_case_says_so_and_gives_no_times(
     assert (found.gpu, found.base_seconds, found.head_seconds) == (None, None, None)
     both = replace(measured, verdicts=(replace(other, base=Side(seconds=1.0)), *measured.verdicts))
     assert explain([facts()], [facts()], measured=both).base_seconds == 231.4e-6
+
+
+def profile_of(*stages: int, gpu: str = "NVIDIA H200") -> ProfiledPair:
+    base, head = (
+        ProfiledCase(
+            case=CASE,
+            flops=137.4e9,
+            bytes_moved=100.7e6,
+            call_seconds={3: 100e-6, 1: 300e-6}[stage],
+            choices=(Choice(kernel="matmul_kernel", config=f"{CONFIG}{stage}"),),
+        )
+        for stage in stages
+    )
+    return ProfiledPair(gpu=gpu, base=base, head=head)
+
+
+@pytest.fixture
+def profiled(monkeypatch: pytest.MonkeyPatch) -> Profiled:
+    stand_in = Profiled()
+    monkeypatch.setattr(run, "profiled", stand_in)
+    return stand_in
+
+
+class Profiled:
+    """Stands for the profile of both sides."""
+
+    def __init__(self) -> None:
+        self.found: ProfiledPair | None = profile_of(3, 1)
+        self.asked: list[tuple[Case, dict[Arm, tuple[Choice, ...]]]] = []
+
+    def __call__(
+        self, _sides: Opened, declared: DeclaredCase, pins: dict[Arm, tuple[Choice, ...]], _observer: Observer
+    ) -> tuple[ProfiledPair | None, str]:
+        self.asked.append((declared.case, pins))
+        return self.found, "" if self.found else "no profile: there is no GPU"
+
+
+def test_a_profile_has_the_times_and_what_the_tuner_chose(
+    explain: Callable[..., Explanation], facts: Facts, profiled: Profiled
+) -> None:
+    both = [facts(), facts(stages=1, chosen=False)]
+    found = explain(both, both, profile=True)
+    assert profiled.asked == [(CASE, {})]
+    assert found.profile == profiled.found
+    assert (found.gpu, found.base_seconds, found.head_seconds) == ("NVIDIA H200", 100e-6, 300e-6)
+    assert found.cause.startswith("num_stages=3 -> num_stages=1 in matmul_kernel")
+    assert [note.partition(" ")[0] for note in found.notes] == ["each"]
+    assert "near tie" in found.notes[0]
+    profiled.found = profile_of(3, 3)
+    assert explain(both, both, profile=True).notes == ()
+    profiled.found = replace(profile_of(3, 1), head=replace(profile_of(3, 1).head, choices=()))
+    assert explain(both, both, profile=True).notes == ()  # head has none: it failed, or no longer tunes
+    assert from_json(to_json(found), Explanation) == found
+
+
+def test_what_a_tuner_chose_on_another_gpu_is_not_what_is_compiled(
+    explain: Callable[..., Explanation], facts: Facts, profiled: Profiled
+) -> None:
+    profiled.found = profile_of(3, 1, gpu="NVIDIA A100-SXM4-80GB")
+    both = [facts(), facts(stages=1, chosen=False)]
+    found = explain(both, both, profile=True)
+    assert found.cause.startswith("the kernels are compiled to the same code")
+    assert "an autotuned kernel runs in what a GPU chooses" in found.notes[0]
+    assert found.gpu == "NVIDIA A100-SXM4-80GB"
+
+
+def test_a_result_s_times_and_choices_go_before_those_of_the_profile(
+    explain: Callable[..., Explanation], facts: Facts, profiled: Profiled
+) -> None:
+    found = explain([facts()], [facts()], measured=gate_result(stages=(3, 3)), profile=True)
+    chosen = (Choice(kernel="matmul_kernel", config=f"{CONFIG}3"),)
+    assert profiled.asked == [(CASE, {Arm.BASE: chosen, Arm.HEAD: chosen})]
+    assert (found.base_seconds, found.head_seconds) == (231.4e-6, 346.9e-6)
+
+
+def test_a_profile_that_cannot_be_is_a_note_and_all_else_is_told(
+    explain: Callable[..., Explanation], facts: Facts, profiled: Profiled
+) -> None:
+    profiled.found = None
+    found = explain([facts()], [facts(stages=1)], profile=True)
+    without = explain([facts()], [facts(stages=1)])
+    assert found == replace(without, notes=("no profile: there is no GPU",))
+    assert len(profiled.asked) == 1
 
 
 def test_commits_and_device_are_those_of_the_result_where_none_is_named(

@@ -11,7 +11,7 @@ import torch
 from tests.compare.conftest import declared
 
 from flopwatch.errors import MachineError
-from flopwatch.model import Case, from_json, to_json
+from flopwatch.model import Case, Choice, from_json, to_json
 from flopwatch.profile import recorder
 from flopwatch.profile.recorder import Contender, Proton, in_turns, main, wall
 from flopwatch.profile.request import Answer, Ask
@@ -94,6 +94,24 @@ def test_what_fails_has_no_more_turns_and_the_others_go_on() -> None:
     visited, failures = turns(Sessions(Matmul=Suite()), contenders, number=3)
     assert visited == ["ours", "torch", "torch", "torch"]
     assert {case.provider: failure.message for case, failure in failures.items()} == {"ours": "an illegal address"}
+
+
+def test_cases_are_prepared_in_what_is_pinned() -> None:
+    pins = (Choice(kernel="matmul_kernel", config="BLOCK_M: 128"),)
+    asked: list[tuple[object, ...]] = []
+
+    class Preparing:
+        def prepare(self, *what: object) -> None:
+            asked.append(what)
+            raise RuntimeError("no GPU")
+
+        def release(self) -> None:
+            pass
+
+    entry = declared("Matmul", "ours")
+    contenders, failures = recorder.prepare_all(cast("Session", Preparing()), [entry], pins)
+    assert asked == [(entry.case, None, pins)]
+    assert (contenders, list(failures)) == ([], [entry.case])
 
 
 def test_inputs_that_cannot_be_made_are_the_failure_of_all_their_cases() -> None:

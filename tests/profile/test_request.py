@@ -31,6 +31,11 @@ def test_a_case_named_in_full_is_alone() -> None:
     assert chosen(name) == [name]
 
 
+def test_a_name_in_full_is_that_case_where_others_have_it_in_theirs() -> None:
+    longer = declared("SparseMatmul", "torch")
+    assert [entry.case.id for entry in choose((longer, *CASES), CASES[1].case.id, ())] == [CASES[1].case.id]
+
+
 def test_providers_are_those_of_the_points_that_are_named() -> None:
     ours, torchs = (entry.case.id for entry in CASES[:2])
     assert chosen(ours, "torch") == [torchs]

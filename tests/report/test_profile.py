@@ -105,6 +105,13 @@ def test_what_failed_what_was_chosen_and_what_was_taken_is_told() -> None:
     assert "tree: out/profile.hatchet" in text
 
 
+def test_what_a_tuner_chose_for_a_kernel_that_makes_inputs_is_not_told() -> None:
+    choices = (*BIG.choices, Choice(kernel="fill_kernel", config="BLOCK: 8"))
+    text = printed(replace(FOUND, cases=(replace(BIG, choices=choices),)))
+    assert "matmul_kernel runs in BLOCK_M: 128" in text
+    assert "fill_kernel" not in text
+
+
 def test_counters_stand_by_kernel_and_tensor_counters_that_are_zero_are_left_out() -> None:
     counters = {
         "dram__bytes_read.sum": 268435456.0,

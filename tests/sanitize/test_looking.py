@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.sanitize.test_llvm import ON_A_GPU, OVERFLOW
 
 from flopwatch.errors import MachineError
 from flopwatch.gate.pairs import Observer
@@ -167,6 +168,81 @@ def test_a_log_that_is_cut_says_so(sanitizer: Sanitizer) -> None:
     sanitizer.logs = {"Load": FAULT * PRINT_LIMIT}
 
     assert looked(sanitizer)["Load"].notes == (f"more faults than the {PRINT_LIMIT:,} that are printed",)
+
+
+#: What `build.sh` makes of triton-san/template/triton-san.in, as far as it matters here: no interpreter in its first
+#: line, and arrays, which only bash has.
+DRIVER = """\
+# Executes a triton program with triton-san
+
+#!/bin/bash
+set -e
+sanitizer_type=$1
+shift 1
+env_args=(TRITON_SHARED_SANITIZER_TYPE="$sanitizer_type" PYTHONPATH="{folder}")
+env "${{env_args[@]}}" {runs}
+"""
+#: In its place: a backend that tells that it was asked.
+BACKEND = """\
+import os, sys, types
+
+class CPUDriver:
+    def __getattr__(self, name):
+        raise RuntimeError("triton-shared was asked, for " + os.environ["TRITON_SHARED_SANITIZER_TYPE"])
+
+sys.modules["triton.backends.triton_shared.driver"] = types.SimpleNamespace(CPUDriver=CPUDriver)
+"""
+
+
+def look_with_triton_san(tool: Tool, runs: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> CaseReport:
+    """Look at a case where TritonSan is planted, whose driver `runs` something."""
+    driver = folder / "triton-san"
+    driver.write_text(DRIVER.format(folder=folder, runs=runs), encoding="utf-8")
+    driver.chmod(0o755)
+    (folder / "sitecustomize.py").write_text(BACKEND, encoding="utf-8")
+    monkeypatch.setattr("flopwatch.sanitize.llvm.find_triton_san", lambda: str(driver))
+    (report,) = Looking(tool, Code(benchmarks=FAULTS), folder).at(CASES[1:2], Observer())
+    return report
+
+
+def test_what_tritonsan_prints_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "printed").write_text(OVERFLOW, encoding="utf-8")
+
+    report = look_with_triton_san(Tool.TRITON_SAN, f"sh -c 'cat {tmp_path}/printed; exit 1'", tmp_path, monkeypatch)
+
+    assert report.failure is None
+    assert [(finding.kind, finding.line) for finding in report.findings] == [(Kind.OUT_OF_BOUNDS, 28)]
+
+
+@pytest.mark.parametrize(("tool", "asked"), [(Tool.TRITON_SAN, "asan"), (Tool.TRITON_SAN_RACES, "tsan")])
+def test_tritonsan_runs_the_case_with_the_backend_for_the_cpu(
+    tool: Tool, asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = look_with_triton_san(tool, '"$@"', tmp_path, monkeypatch)
+
+    assert report.failure is not None
+    assert report.failure.message == f"triton-shared was asked, for {asked}"
+
+
+def test_addresssanitizer_gets_its_environment_and_its_report_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "libclang_rt.asan-x86_64.so"
+    library.touch()
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    given: dict[str, str] = {}
+
+    def run(_arguments: Sequence[str], environment: dict[str, str]) -> tuple[int, str]:
+        given.update(environment)
+        return 1, ON_A_GPU
+
+    monkeypatch.setattr("flopwatch.sanitize.looking._output_of", run)
+    (report,) = Looking(Tool.ASAN, Code(benchmarks=FAULTS), tmp_path).at(CASES[1:2], Observer())
+
+    assert (given["TRITON_ENABLE_ASAN"], given["HSA_XNACK"]) == ("1", "1")
+    assert (given["PYTORCH_NO_HIP_MEMORY_CACHING"], given["ASAN_OPTIONS"]) == ("1", "detect_leaks=0")
+    assert report.failure is None
+    assert [(finding.kind, finding.block) for finding in report.findings] == [(Kind.OUT_OF_BOUNDS, (10, 0, 0))]
 
 
 @pytest.mark.gpu

@@ -13,6 +13,7 @@ from flopwatch.cli.bisect import add_bisect
 from flopwatch.cli.compare import add_compare
 from flopwatch.cli.doctor import add_doctor
 from flopwatch.cli.explain import add_explain
+from flopwatch.cli.footprint import add_footprint
 from flopwatch.cli.gate import add_gate
 from flopwatch.cli.history import add_history
 from flopwatch.cli.init import add_init
@@ -45,6 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_compare(verbs)
     add_doctor(verbs)
     add_explain(verbs)
+    add_footprint(verbs)
     add_gate(verbs)
     add_history(verbs)
     add_init(verbs)

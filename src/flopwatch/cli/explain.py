@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flopwatch.cli.console import report_console
 from flopwatch.cli.device_option import add_device
+from flopwatch.cli.json_option import add_json, claim_json, show
 from flopwatch.cli.output_file import claim, print_and_write
 from flopwatch.cli.verb import add_verb
 from flopwatch.errors import ExitCode, UsageError
@@ -24,9 +25,10 @@ def add_explain(verbs: Verbs) -> None:
         verbs,
         "explain",
         _run,
-        summary="say why a case is slower: what the compiler does differently; needs no GPU",
+        summary="say why a case is slower: what the compiler does differently, and on a GPU where the time goes",
         description="Compile the kernels of one case on BASE and on HEAD, for a GPU that need not be there, and say\n"
-        "what is likeliest to make it slower: first in a sentence, then fact by fact, then line by line.",
+        "what is likeliest to make it slower: first in a sentence, then fact by fact, then line by line. On a GPU\n"
+        "both sides are profiled too: what kernels and a launch take, and the GPU's counters if ncu can read them.",
         examples=(
             "flopwatch explain 'Matmul[4096x4096x4096,float16,flopwatch]'",
             "flopwatch explain 'Attention[4x8x4096x64,causal,flopwatch]' main HEAD --html explain.html",
@@ -48,8 +50,10 @@ def add_explain(verbs: Verbs) -> None:
         metavar="FILE",
         help="a result of gate --json: its times, what its tuner chose, and its commits where none are named",
     )
+    explain.add_argument("--no-profile", action="store_true", help="compile only, also where there is a GPU")
     explain.add_argument("--html", type=Path, metavar="FILE", help="write a page, which needs nothing but itself")
     explain.add_argument("--markdown", action="store_true", help="print Markdown")
+    add_json(explain)
 
 
 def read_measured(path: Path) -> GateResult:
@@ -90,7 +94,9 @@ def _run(arguments: argparse.Namespace) -> int:
         head=arguments.head,
         device=arguments.device,
         measured=read_measured(arguments.result) if arguments.result else None,
+        profile=not arguments.no_profile,
     )
+    claim_json(arguments.json)
     if arguments.html is not None:
         claim(arguments.html)
     with Progress(Console(stderr=True)) as progress:
@@ -102,5 +108,7 @@ def _run(arguments: argparse.Namespace) -> int:
         else:
             print_explanation(explanation, report_console())
 
-    print_and_write(print_it, arguments.html, lambda: explanation_page(explanation))
+    print_and_write(
+        lambda: show(explanation, arguments.json, print_it), arguments.html, lambda: explanation_page(explanation)
+    )
     return ExitCode.OK

@@ -19,6 +19,7 @@ _MORE = {
     "compare": "[Comparing](compare.md)",
     "doctor": "[Noise floor](gate.md#noise-floor)",
     "explain": "[Explaining](explain.md)",
+    "footprint": "[Access pictures](guide/footprints.md)",
     "gate": "[The gate](gate.md)",
     "history": "[History](history.md#history)",
     "init": "[flopwatch init](init.md)",

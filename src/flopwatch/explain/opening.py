@@ -12,7 +12,7 @@ from flopwatch.checkout import checkout
 from flopwatch.config import load_config
 from flopwatch.gate.pairs import Observer
 from flopwatch.gate.sides import Arm, Sides
-from flopwatch.measure.client import Mode, Worker, side_by_side
+from flopwatch.measure.client import Code, Mode, Worker, side_by_side
 from flopwatch.model import WORKING_TREE
 from flopwatch.static.device import Device
 from flopwatch.static.devices import find_device
@@ -31,6 +31,7 @@ class Opened:
         device: that kernels are compiled for.
         workers: one a side that is wanted.
         trees: where the sides are checked out.
+        codes: what a process of each side imports.
     """
 
     base: str
@@ -38,6 +39,7 @@ class Opened:
     device: Device
     workers: dict[Arm, Worker]
     trees: dict[Arm, Path]
+    codes: dict[Arm, Code]
 
     def source(self, arm: Arm, file: str, line: int) -> str:
         """Name a place in the source as whoever wrote it calls it: from the top of the repository, or of the library.
@@ -103,4 +105,5 @@ def opened(
             device=target,
             workers=workers,
             trees={Arm.BASE: base_tree, Arm.HEAD: head_tree},
+            codes={arm: sides.code(arm) for arm in arms},
         )

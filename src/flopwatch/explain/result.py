@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flopwatch.explain.pairing import FactPair
-from flopwatch.model import Case
+from flopwatch.model import SCHEMA_VERSION, Case
+from flopwatch.profile.result import ProfiledPair
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +61,9 @@ class Explanation:
         flops: floating-point operations of one call, as head's suite declares them.
         bytes_moved: bytes that one call must move, likewise.
         gpu: what measured the seconds; None where nothing did.
-        base_seconds: of a call, from a gate's result; None without.
+        base_seconds: of a call, from a gate's result, or from the profile where there is none; None without both.
         head_seconds: likewise.
+        profile: of both sides, where a GPU is.
         notes: what else is worth knowing.
     """
 
@@ -76,4 +78,6 @@ class Explanation:
     gpu: str | None = None
     base_seconds: float | None = None
     head_seconds: float | None = None
+    profile: ProfiledPair | None = None
     notes: tuple[str, ...] = ()
+    schema_version: int = SCHEMA_VERSION

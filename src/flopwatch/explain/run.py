@@ -1,8 +1,8 @@
-"""The steps of an explanation: compile a case on both sides, pair its kernels, find where their code first differs."""
+"""The steps of an explanation: compile a case on both sides, profile it, pair its kernels, find where they differ."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from flopwatch.errors import UsageError
@@ -10,13 +10,18 @@ from flopwatch.explain.diff import Hunk, hunks
 from flopwatch.explain.listing import listing
 from flopwatch.explain.opening import Opened, opened
 from flopwatch.explain.pairing import FactPair, pair_up, running
+from flopwatch.explain.profiled import profiled
 from flopwatch.explain.ranking import in_words
 from flopwatch.explain.result import Difference, Explanation, Story
 from flopwatch.gate import GateResult
+from flopwatch.gate.choices import configs_of
+from flopwatch.gate.pairs import Observer
 from flopwatch.gate.sides import Arm
 from flopwatch.gate.static import select_cases
 from flopwatch.measure.client import CaseFailed, Worker, side_by_side
-from flopwatch.model import WORKING_TREE
+from flopwatch.model import WORKING_TREE, Choice
+from flopwatch.profile.result import ProfiledPair
+from flopwatch.static.devices import device_called
 from flopwatch.static.identity import differing_parts, is_same
 from flopwatch.static.ir import levels_of
 from flopwatch.static.launches import Launched, compare_launches
@@ -26,16 +31,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from flopwatch.gate import CaseVerdict
-    from flopwatch.gate.pairs import Observer
     from flopwatch.measure.protocol import Compiled, DeclaredCase, Hello
-    from flopwatch.model import Case, Choice, KernelFacts
+    from flopwatch.model import Case, KernelFacts
     from flopwatch.static.comparison import FactChange
 
 #: Lines that are shown of the first place where a level differs.
 MAX_LINES = 12
 #: Names of cases in an error.
 MAX_NAMES = 8
+_CHOSEN_ONCE = (
+    "each side's autotuner chose once, and in a near tie takes either: in flopwatch gate the choices take turns, and"
+    " --result FILE takes what came of it"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +55,7 @@ class ExplainOptions:
         head: commit on trial.
         device: the GPU to compile for.
         measured: the result of a gate, which knows the times and what the tuner chose.
+        profile: profile both sides, where there is a GPU.
     """
 
     case: str
@@ -55,6 +63,7 @@ class ExplainOptions:
     head: str | None = None
     device: str | None = None
     measured: GateResult | None = None
+    profile: bool = True
 
 
 def run_explain(options: ExplainOptions, root: Path, *, observer: Observer | None = None) -> Explanation:
@@ -82,7 +91,66 @@ def run_explain(options: ExplainOptions, root: Path, *, observer: Observer | Non
                 strict=True,
             )
         )
-        return _explained(sides, declared, outcomes, options.measured)
+        known = _known(sides, declared, options, observer or Observer())
+        return _explained(sides, declared, outcomes, known)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Known:
+    """What a GPU told: a gate's result, or the profile where there is none.
+
+    Attributes:
+        gpu: that measured the seconds.
+        seconds: of a call on each side.
+        choices: of the autotuners of each side.
+        profile: of both sides.
+        notes: in what a result is not about what is explained, and why there is no profile.
+    """
+
+    gpu: str | None = None
+    seconds: dict[Arm, float | None] = field(default_factory=dict)
+    choices: dict[Arm, tuple[Choice, ...]] = field(default_factory=dict)
+    profile: ProfiledPair | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _known(sides: Opened, declared: DeclaredCase, options: ExplainOptions, observer: Observer) -> _Known:
+    """Read the result of a gate, and profile."""
+    known = _of_result(options.measured, declared.case, sides) if options.measured else _Known()
+    if not options.profile:
+        return known
+    profile, note = profiled(sides, declared, known.choices, observer)
+    if profile is None:
+        return replace(known, notes=(*known.notes, note))
+    runs = {Arm.BASE: profile.base, Arm.HEAD: profile.head}
+    if not any(known.choices.values()) and device_called(profile.gpu) == sides.device:
+        known = replace(known, choices={arm: run.choices for arm, run in runs.items()})
+        chosen = [configs_of(choices) for choices in known.choices.values()]
+        if all(chosen) and chosen[0] != chosen[1]:
+            known = replace(known, notes=(*known.notes, _CHOSEN_ONCE))
+    if not any(known.seconds.values()):
+        seconds = {arm: run.call_seconds for arm, run in runs.items()}
+        known = replace(known, gpu=profile.gpu or None, seconds=seconds)
+    return replace(known, profile=profile)
+
+
+def _of_result(measured: GateResult, case: Case, sides: Opened) -> _Known:
+    verdict = next((entry for entry in measured.verdicts if entry.case == case), None)
+    notes = []
+    if verdict is None:
+        notes.append("the result has no time of this case")
+    if (measured.base, measured.head) != (sides.base, sides.head):
+        commits = [short_commit(commit) for commit in (measured.base, measured.head)]
+        notes.append(f"the result is about other commits: {' and '.join(commits)}")
+    if verdict is None:
+        return _Known(notes=tuple(notes))
+    arms = {Arm.BASE: verdict.base, Arm.HEAD: verdict.head}
+    return _Known(
+        gpu=measured.gpu,
+        seconds={arm: side.seconds for arm, side in arms.items()},
+        choices={arm: side.choices for arm, side in arms.items()},
+        notes=tuple(notes),
+    )
 
 
 def one_case(hello: Hello, name: str) -> DeclaredCase:
@@ -113,32 +181,29 @@ def _compile(worker: Worker, case: Case) -> Compiled | str:
 
 
 def _explained(
-    sides: Opened, declared: DeclaredCase, outcomes: dict[Arm, Compiled | str], measured: GateResult | None
+    sides: Opened, declared: DeclaredCase, outcomes: dict[Arm, Compiled | str], known: _Known
 ) -> Explanation:
-    case = declared.case
     notes = [
         f"{arm.value} cannot compile the case: {found}" for arm, found in outcomes.items() if isinstance(found, str)
     ]
+    notes += known.notes
     base, head = (outcomes[arm] for arm in Arm)
-    verdict = next((entry for entry in measured.verdicts if entry.case == case), None) if measured else None
-    if measured is not None:
-        notes += _about(measured, verdict, sides)
     stories: list[Story] = []
     if not isinstance(base, str) and not isinstance(head, str):
         of_base, of_head = list(base.facts), list(head.facts)
         if any(not fact.chosen for fact in (*of_base, *of_head)):
-            if verdict is not None and (verdict.base.choices or verdict.head.choices):
-                of_base = _as_chosen(of_base, verdict.base.choices)
-                of_head = _as_chosen(of_head, verdict.head.choices)
+            if any(known.choices.values()):
+                of_base = _as_chosen(of_base, known.choices[Arm.BASE])
+                of_head = _as_chosen(of_head, known.choices[Arm.HEAD])
             else:
                 notes.append(
                     "an autotuned kernel runs in what a GPU chooses, not known here: what differs most is told;"
                     " --result FILE takes what a gate there chose"
                 )
         launches = compare_launches(*(Launched(facts=side.facts, traffic=side.traffic) for side in (base, head)))
-        stories = _with_code(sides, case, _stories(of_base, of_head, launches))
+        stories = _with_code(sides, declared.case, _stories(of_base, of_head, launches))
     return Explanation(
-        case=case,
+        case=declared.case,
         base=sides.base,
         head=sides.head,
         device=sides.device.key,
@@ -146,26 +211,16 @@ def _explained(
         stories=tuple(stories),
         flops=declared.flops,
         bytes_moved=declared.bytes_moved,
-        gpu=measured.gpu if measured and verdict else None,
-        base_seconds=verdict.base.seconds if verdict else None,
-        head_seconds=verdict.head.seconds if verdict else None,
+        gpu=known.gpu,
+        base_seconds=known.seconds.get(Arm.BASE),
+        head_seconds=known.seconds.get(Arm.HEAD),
+        profile=known.profile,
         notes=tuple(notes),
     )
 
 
 def _as_chosen(facts: Sequence[KernelFacts], choices: Sequence[Choice]) -> list[KernelFacts]:
     return running([fact for fact in facts if fact.chosen], [fact for fact in facts if not fact.chosen], choices)
-
-
-def _about(measured: GateResult, verdict: CaseVerdict | None, sides: Opened) -> list[str]:
-    """Say in what a result is not about what is explained."""
-    notes = []
-    if verdict is None:
-        notes.append("the result has no time of this case")
-    if (measured.base, measured.head) != (sides.base, sides.head):
-        commits = [short_commit(commit) for commit in (measured.base, measured.head)]
-        notes.append(f"the result is about other commits: {' and '.join(commits)}")
-    return notes
 
 
 def _stories(base: Sequence[KernelFacts], head: Sequence[KernelFacts], launches: Sequence[FactChange]) -> list[Story]:

@@ -18,6 +18,7 @@ from flopwatch.measure.process import Code, Nursery, NurseryFailed, Process, for
 from flopwatch.measure.protocol import Compiled, Gathered, Hello, IrText, Mode, Op, Plan, Prepared, Reply, Request
 from flopwatch.model import Choice, Failure, KernelFacts, Memory, Numbers, Timing, from_json, to_json
 from flopwatch.static.recorder import Autotune
+from flopwatch.static.traffic.footprint import Footprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -181,6 +182,11 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         """Return what the compiler had at these levels of these kernels, each a name, a variant and a configuration."""
         request = Request(op=Op.IR.word, case=case, kernels=tuple(kernels), levels=tuple(levels))
         return self._ask(request, Op.IR, tuple[IrText, ...])
+
+    def footprints(self, case: Case, programs: Sequence[int] = ()) -> tuple[Footprint, ...]:
+        """Return which elements each program of the case's launches accesses, with these programs told apart."""
+        request = Request(op=Op.FOOTPRINTS.word, case=case, programs=tuple(programs))
+        return self._ask(request, Op.FOOTPRINTS, tuple[Footprint, ...])
 
     def abandon(self) -> None:
         """Stop at once, from another thread too; later requests fail instead of starting a new process."""

@@ -41,6 +41,7 @@ class Op(enum.Enum):
     KEEP = ("keep", 600.0)
     GATHER = ("gather", 600.0)
     IR = ("ir", 600.0)
+    FOOTPRINTS = ("footprints", 600.0)
 
     def __init__(self, word: str, deadline_s: float) -> None:
         self.word = word
@@ -80,7 +81,8 @@ class Request:
 
     A case is prepared in place of the one before, or `beside` it: then visits of both can take turns. Its inputs are in
     the memory that another worker has `lent`, where it has. What was compiled is asked for by `kernels`, each a name, a
-    variant and a configuration, at `levels`. A case that is kept is compiled as `autotune` says.
+    variant and a configuration, at `levels`. A case that is kept is compiled as `autotune` says. Footprints tell
+    `programs` apart.
     """
 
     op: str
@@ -94,6 +96,7 @@ class Request:
     kernels: tuple[tuple[str, str, str], ...] = ()
     levels: tuple[str, ...] = ()
     autotune: Autotune = Autotune.ALL
+    programs: tuple[int, ...] = ()
 
 
 class Refusal(enum.Enum):

@@ -6,10 +6,12 @@ import contextlib
 import gc
 import os
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flopwatch import overlay
 from flopwatch.errors import SuiteError, UsageError
+from flopwatch.measure.footprints import case_footprints
 from flopwatch.measure.machine import toolchain_versions
 from flopwatch.measure.protocol import (
     CaseFacts,
@@ -92,6 +94,7 @@ class Session:
             Op.FACTS.word: lambda case, _request: self.compile(case),
             Op.KEEP.word: lambda case, request: self.keep(case, request.autotune),
             Op.IR.word: lambda case, request: self.ir(case, request.kernels, request.levels),
+            Op.FOOTPRINTS.word: lambda case, ask: case_footprints(self.suite(case), case, self.device, ask.programs),
         }
 
     def answer(self, request: Request) -> object:
@@ -134,7 +137,8 @@ class Session:
             return self.discovery.suites[case.suite]()
         except KeyError:
             causes = [f"{name}: {type(error).__name__}: {error}" for name, error in self.discovery.failures.items()]
-            raise SuiteError(f"no suite {case.suite!r}", why="; ".join(causes)) from None
+            why = "a module cannot be imported here" if causes else "no module of the benchmarks folder declares it"
+            raise SuiteError("; ".join([f"no suite {case.suite!r}", *causes]), why=why) from None
 
     def prepare(
         self, case: Case, plan: Plan | None, pins: Sequence[Choice] = (), *, beside: bool = False, lent: str = ""
@@ -215,12 +219,13 @@ class Session:
         if case.provider != suite.own_provider:
             return Compiled(facts=())
         with pretend_gpu(self.device, tensors="meta") as recorder, watched(self.packages) as watch:
-            if not _ran(suite, case, recorder):
-                return Compiled(facts=tuple(kernel_facts(recorder)))
+            own, ended = _called(suite, case, recorder)
+        if not ended:
+            return Compiled(facts=tuple(kernel_facts(own)))
         return Compiled(
-            facts=tuple(kernel_facts(recorder)),
+            facts=tuple(kernel_facts(own)),
             identity=case_identity(recorder, watch, suite, case),
-            traffic=traffic_of(recorder, most_turns=CASE_TURNS),
+            traffic=traffic_of(own, most_turns=CASE_TURNS),
         )
 
     def keep(self, case: Case, autotune: Autotune) -> None:
@@ -229,8 +234,8 @@ class Session:
 
         suite = self.suite(case)
         with pretend_gpu(self.device, tensors="meta", autotune=autotune) as recorder:
-            _ran(suite, case, recorder)
-        self._kept[case] = (recorder, traffic_of(recorder, most_turns=CASE_TURNS))
+            own, _ = _called(suite, case, recorder)
+        self._kept[case] = (own, traffic_of(own, most_turns=CASE_TURNS))
 
     def gather(self) -> Gathered:
         """Say what the compiler made of all cases that were kept.
@@ -257,8 +262,8 @@ class Session:
 
         suite = self.suite(case)
         with pretend_gpu(self.device, tensors="meta") as recorder:
-            _ran(suite, case, recorder)
-        found = ir_texts(recorder, kernels, levels)
+            own, _ = _called(suite, case, recorder)
+        found = ir_texts(own, kernels, levels)
         return tuple(
             IrText(kernel=kernel, variant=variant, config=config, level=level, text=text)
             for (kernel, variant, config, level), text in found.items()
@@ -280,21 +285,25 @@ class Session:
         return pretend_gpu(self.device, tensors="cpu")
 
 
-def _ran(suite: Suite, case: Case, recorder: Recorder) -> bool:
-    """Call the case under the pretence, and tell whether it came to its end.
+def _called(suite: Suite, case: Case, recorder: Recorder) -> tuple[Recorder, bool]:
+    """Call the case under the pretence; return what it launched, and whether it came to its end.
 
+    What its inputs launched is none of its kernels and left out; the recorder keeps it, for the case's identity.
     A kernel that does not compile or fit is what was asked about, and recorded; whatever else is raised is raised.
     """
     from flopwatch.measure.inputs import make_inputs  # noqa: PLC0415 - where it is needed
 
+    inputs = make_inputs(suite, case, seed=0)
+    launches, failures = len(recorder.launches), len(recorder.failures)
+    ended = True
     try:
-        suite.run(*make_inputs(suite, case, seed=0))
+        suite.run(*inputs)
     except Exception as error:
-        failed = [failure.error for failure in recorder.failures if failure.config is not None]
+        failed = [failure.error for failure in recorder.failures[failures:] if failure.config is not None]
         if not any(cause is known for cause in _chain(error) for known in failed):
             raise
-        return False
-    return True
+        ended = False
+    return replace(recorder, launches=recorder.launches[launches:], failures=recorder.failures[failures:]), ended
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -331,7 +340,7 @@ def _encodable(text: str) -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Ask Triton's ptxas too, which takes 5 ms: HELLO is not asked of the workers that measure pairs."""
+    """Ask Triton's ptxas too, a process of its own: HELLO is not asked of the workers that measure pairs."""
     import torch  # noqa: PLC0415 - as below
 
     versions = toolchain_versions()
@@ -341,7 +350,7 @@ def _versions() -> dict[str, str]:
 
 
 def wake() -> None:
-    """Take hold of the GPU: CUDA needs 0.5 s for a process, which two can spend side by side."""
+    """Take hold of the GPU: CUDA needs 0.3 s for a process (H200, 2026-11-20), which two can spend side by side."""
     import torch  # noqa: PLC0415 - where it is needed
 
     torch.cuda.synchronize()

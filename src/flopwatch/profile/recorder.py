@@ -104,7 +104,7 @@ def answer_to(ask: Ask) -> Answer:
         call_once(session, ask.once, ask.pins)
         return Answer(gpu=hello.gpu, versions=hello.versions)
     chosen = choose(hello.declared, ask.select, ask.providers)
-    contenders, failures = prepare_all(session, chosen)
+    contenders, failures = prepare_all(session, chosen, ask.pins)
     profile_all(session, contenders, failures, ask)
     snapshots, notes = [], []
     for contender in contenders if ask.snapshot else ():
@@ -123,14 +123,16 @@ def answer_to(ask: Ask) -> Answer:
     )
 
 
-def prepare_all(session: Session, chosen: Sequence[DeclaredCase]) -> tuple[list[Contender], dict[Case, Failure]]:
+def prepare_all(
+    session: Session, chosen: Sequence[DeclaredCase], pins: Sequence[Choice]
+) -> tuple[list[Contender], dict[Case, Failure]]:
     """Compile and tune each case, and time it as the gate does; return those that ran, and why others did not."""
     contenders = []
     failures: dict[Case, Failure] = {}
     for declared in chosen:
         case = declared.case
         try:
-            prepared = session.prepare(case, None)
+            prepared = session.prepare(case, None, pins)
             seconds = statistics.median(session.prepared(case).sample(SAMPLES))
             host = statistics.median(session.prepared(case).launch(SAMPLES))
             call = session.suite(case).call(case.provider)

@@ -28,8 +28,8 @@ class Ask:
         providers: of these cases, who computes them; all where none is named.
         calls: of each case; None is as many as keep the GPU busy for a tenth of a second.
         snapshot: save what torch's allocator does in a few calls.
+        pins: the configurations that autotuned kernels run in; what has none is tuned.
         once: call this case alone, a single time, for a profiler that watches; nothing else is done.
-        pins: the configurations in which it runs then.
     """
 
     benchmarks: str
@@ -39,8 +39,8 @@ class Ask:
     providers: tuple[str, ...] = ()
     calls: int | None = None
     snapshot: bool = False
-    once: Case | None = None
     pins: tuple[Choice, ...] = ()
+    once: Case | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,14 +62,15 @@ class Answer:
 
 
 def choose(declared: tuple[DeclaredCase, ...], select: str, providers: tuple[str, ...]) -> tuple[DeclaredCase, ...]:
-    """Choose cases by a part of their names; with providers, those of the same points that these compute.
+    """Choose a case by its name, or several by a part of it; with providers, those of these points that they compute.
 
     Cases of one point stand together, as they take turns.
 
     Raises:
         UndecidedError: there is none.
     """
-    named = [entry.case for entry in declared if select.lower() in entry.case.id.lower()]
+    exact = [entry.case for entry in declared if entry.case.id == select]
+    named = exact or [entry.case for entry in declared if select.lower() in entry.case.id.lower()]
     points = dict.fromkeys((case.suite, case.values[:-1]) for case in named)
     found = [
         entry

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from flopwatch.errors import ExitCode
 from flopwatch.model import SCHEMA_VERSION, Case, Choice, Failure, Memory
+from flopwatch.profile.comparison import FramePair
 from flopwatch.profile.hatchet import Frame
 
 
@@ -84,3 +85,25 @@ class Profile:
     def exit_code(self) -> ExitCode:
         """What the process tells its caller."""
         return ExitCode.OK if any(case.kernel_seconds for case in self.cases) else ExitCode.UNDECIDED
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfiledPair:
+    """What the profiles of both sides of a case found out.
+
+    Attributes:
+        gpu: that was profiled; "" where neither side could be.
+        base: the case on base: times are means over the processes that took turns.
+        head: likewise.
+        frames: of Proton's trees, per call: all calls first, then each scope and kernel below them.
+        spread: how far the times of the kernels are apart between processes of one side, as a share, where it is most;
+            None where no side has two.
+        notes: what else is worth knowing.
+    """
+
+    gpu: str
+    base: ProfiledCase
+    head: ProfiledCase
+    frames: tuple[FramePair, ...] = ()
+    spread: float | None = None
+    notes: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from flopwatch.explain.result import Explanation
-    from flopwatch.report.explain_parts import Part
+    from flopwatch.report.explain_part import Part
 
 _STYLES = {"-": "red", "+": "green"}
 

@@ -9,7 +9,7 @@ from flopwatch.report.explain_parts import about, headline, parts
 
 if TYPE_CHECKING:
     from flopwatch.explain.result import Explanation
-    from flopwatch.report.explain_parts import Part
+    from flopwatch.report.explain_part import Part
 
 
 def explanation_markdown(explanation: Explanation) -> str:

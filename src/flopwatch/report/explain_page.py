@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flopwatch.explain.result import Explanation
-    from flopwatch.report.explain_parts import Part
+    from flopwatch.report.explain_part import Part
 
 _CLASSES = {"-": "slower", "+": "faster"}
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flopwatch.explain.ranking import brief
+from flopwatch.report.explain_part import Part
+from flopwatch.report.explain_profile import profile_parts
 from flopwatch.report.roofline import Placed, told
 from flopwatch.report.wording import count
 from flopwatch.static.devices import device_called, find_device
@@ -24,25 +25,6 @@ MAX_ROWS = 24
 _TERA = 1e12
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
-    """One part: a title, and lines, a table or code below it.
-
-    Attributes:
-        title: a line.
-        lines: of text, or of code.
-        header: of the table's columns; the first is of names, the others of numbers.
-        rows: of the table.
-        is_code: the lines are code or a diff.
-    """
-
-    title: str
-    lines: tuple[str, ...] = ()
-    header: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    is_code: bool = False
-
-
 def headline(explanation: Explanation) -> str:
     """Return the first line: the likeliest cause."""
     return f"Likely cause: {explanation.cause}."
@@ -56,12 +38,15 @@ def about(explanation: Explanation) -> str:
 
 def parts(explanation: Explanation) -> Iterator[Part]:
     """Yield what else there is to say, the most telling first."""
+    if explanation.profile is not None:
+        yield from profile_parts(explanation.profile)
     for story in explanation.stories:
         yield from _story(story)
     if lines := tuple(_roofline(explanation)):
         yield Part(title="Roofline", lines=lines)
-    if explanation.notes:
-        yield Part(title="Notes", lines=explanation.notes)
+    notes = (*explanation.notes, *(explanation.profile.notes if explanation.profile else ()))
+    if notes:
+        yield Part(title="Notes", lines=notes)
 
 
 def _story(story: Story) -> Iterator[Part]:

@@ -12,15 +12,16 @@ from flopwatch.static.devices import device_called
 from flopwatch.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from rich.console import Console
 
+    from flopwatch.model import Choice
     from flopwatch.profile.hatchet import Frame
     from flopwatch.profile.result import Profile, ProfiledCase
 
-#: A loop of calls that leaves the GPU without a kernel for more than this share of its time waits for the host. Between
-#: kernels that are queued an H200 needs 1 to 2 us, which is 10 % of a kernel of 10 us.
+#: A loop of calls that leaves the GPU without a kernel for more than this share of its time waits for the host. Less is
+#: no sign of that: between kernels that are queued a GPU needs time as well.
 WAITS_FROM = 0.25
 _SECTOR_BYTES = 32
 _TENSOR = "sm__ops_path_tensor"
@@ -51,7 +52,7 @@ def headline(profile: Profile) -> str:
     ran = [case for case in profile.cases if case.kernel_seconds]
     if not ran:
         return "Nothing could be profiled."
-    waiting = [case for case in ran if _waits(case)]
+    waiting = [case for case in ran if waits(case)]
     what = f"{count(len(ran), 'case')} on {profile.gpu}"
     if not waiting:
         return f"{what}: a loop of calls keeps the GPU busy."
@@ -75,13 +76,18 @@ def print_tree(root: Frame, console: Console) -> None:
             f"{100 * seconds / total:.1f} %" if total and seconds else "",
             str(launches) if launches else "",
             format_seconds(seconds / launches) if seconds and launches else "",
-            _rate(frame.flops, seconds, "TFLOPS"),
-            _rate(frame.bytes_moved, seconds, "GB/s"),
+            rate(frame.flops, seconds, "TFLOPS"),
+            rate(frame.bytes_moved, seconds, "GB/s"),
         )
     console.print(table)
 
 
-def _rate(work: float, seconds: float, unit: str) -> str:
+def rate(work: float, seconds: float, unit: str) -> str:
+    """Write a throughput without its unit; "" where there is none.
+
+    >>> rate(1.1e12, 2e-3, "TFLOPS"), rate(0.0, 2e-3, "GB/s")
+    ('550.0', '')
+    """
     return format_rate(work / seconds, unit).removesuffix(f" {unit}") if work and seconds else ""
 
 
@@ -97,8 +103,8 @@ def _cases(profile: Profile, cases: list[ProfiledCase]) -> Table:
         table.add_row(
             safe(case.case.id),
             format_seconds(seconds),
-            _rate(case.flops, seconds, "TFLOPS"),
-            _rate(case.bytes_moved, seconds, "GB/s"),
+            rate(case.flops, seconds, "TFLOPS"),
+            rate(case.bytes_moved, seconds, "GB/s"),
             f"{100 * least / seconds:.1f} %" if least else "",
             *(
                 format_seconds(value) if value is not None else ""
@@ -108,7 +114,8 @@ def _cases(profile: Profile, cases: list[ProfiledCase]) -> Table:
     return table
 
 
-def _waits(case: ProfiledCase) -> bool:
+def waits(case: ProfiledCase) -> bool:
+    """Tell whether a loop of calls waits for the host."""
     idle, wall = case.idle_seconds, case.wall_seconds
     return bool(wall) and idle is not None and wall is not None and idle > WAITS_FROM * wall
 
@@ -116,12 +123,12 @@ def _waits(case: ProfiledCase) -> bool:
 def _lines(profile: Profile) -> Iterator[str]:
     """Yield what the tables do not say."""
     for case in profile.cases:
-        if _waits(case) and case.host_seconds is not None and case.idle_seconds is not None:
+        if waits(case) and case.host_seconds is not None and case.idle_seconds is not None:
             yield (
                 f"{case.case.id}: the host needs {format_seconds(case.host_seconds)} a call, and the GPU is without a"
                 f" kernel for {format_seconds(case.idle_seconds)} of it"
             )
-        for choice in case.choices:
+        for choice in ran_in(case, {frame.name for _, frame in profile.tree.walk()}):
             yield f"{case.case.id}: {choice.kernel} runs in {choice.config}"
         if case.memory is not None:
             yield (
@@ -134,18 +141,33 @@ def _lines(profile: Profile) -> Iterator[str]:
         yield f"note: {note}"
 
 
+def ran_in(case: ProfiledCase, kernels: Collection[str]) -> list[Choice]:
+    """Return the choices of the autotuners whose kernels were recorded; those of kernels that make inputs were not.
+
+    A kernel may give itself a name that begins with that of its function.
+    """
+    return [choice for choice in case.choices if any(name.startswith(choice.kernel) for name in kernels)]
+
+
 def _counters(case: ProfiledCase) -> Table:
     table = Table(title=safe(f"Counters of one call of {case.case.id}, caches flushed"), title_justify="left")
     table.add_column("counter", overflow="fold")
     for launch in case.counters:
         table.add_column(safe(launch.kernel), justify="right", overflow="fold")
-    names = dict.fromkeys(name for launch in case.counters for name in launch.counters)
-    for name in names:
-        # Of the tensor cores there is a counter for each pair of types, and all but one or two are zero.
-        values = [launch.counters.get(name) for launch in case.counters]
-        if not name.startswith(_TENSOR) or any(values):
-            table.add_row(name, *("" if value is None else counter(name, value) for value in values))
+    for name, values in counter_rows([launch.counters for launch in case.counters]):
+        table.add_row(name, *("" if value is None else counter(name, value) for value in values))
     return table
+
+
+def counter_rows(launches: Sequence[Mapping[str, float]]) -> Iterator[tuple[str, list[float | None]]]:
+    """Yield each counter with its value in each of these launches, but for those of tensor cores that are all zero.
+
+    Of the tensor cores there is a counter for each pair of types, and all but one or two are zero.
+    """
+    for name in dict.fromkeys(name for counters in launches for name in counters):
+        values = [counters.get(name) for counters in launches]
+        if not name.startswith(_TENSOR) or any(values):
+            yield name, values
 
 
 def counter(name: str, value: float) -> str:

@@ -56,6 +56,12 @@ def look_on_gpu(job: Job) -> Iterator[Callable[[Suite, Case], CaseReport]]:
 
     if not torch.cuda.is_available():
         raise MachineError("there is no GPU", todo="run this where torch.cuda.is_available()")
+    if job.tool is Tool.ASAN and torch.version.hip is None:
+        raise MachineError(
+            "AddressSanitizer looks at kernels of AMD's GPUs alone",
+            why="this torch is not built for ROCm",
+            todo="look with compute-sanitizer: leave out --tool",
+        )
 
     def run(suite: Suite, case: Case) -> CaseReport:
         failure = None

@@ -88,28 +88,51 @@ class Access:
 
     def spans(self, programs: Array) -> tuple[Array, Array]:
         """Return the spans of bytes that these programs access, which may overlap."""
-        lanes = self.lanes if len(self.lanes) == 1 else self.lanes[programs]
-        programs = programs[np.broadcast_to(lanes > 0, programs.shape)]
+        programs = self._busy(programs)
         if not len(programs):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        groups = [group.of(programs) for group in self._groups]
-        groups = _distinct(groups)
+        _, starts, ends = self._spans(_distinct([group.of(programs) for group in self._groups]), None)
+        return starts, ends
+
+    def spans_by_program(self, programs: Array) -> tuple[Array, Array, Array]:
+        """Return the same of each program by itself: whose span it is, and the spans."""
+        programs = self._busy(programs)
+        if not len(programs):
+            return programs, np.zeros(0, np.int64), np.zeros(0, np.int64)
+        scalars, *groups = (group.of(programs) for group in self._groups)
+        each = np.broadcast_to(scalars.offsets, (len(programs), 1))  # a row for each, though all access the same
+        return self._spans([_Group(scalars.axes, each, scalars.mask, scalars.elements), *groups], programs)
+
+    def _busy(self, programs: Array) -> Array:
+        """Return those of the programs that access anything."""
+        lanes = self.lanes if len(self.lanes) == 1 else self.lanes[programs]
+        return programs[np.broadcast_to(lanes > 0, programs.shape)]
+
+    def _spans(self, groups: list[_Group], owners: Array | None) -> tuple[Array, Array, Array]:
+        """Return whose each span is, if a row of the groups is one of the `owners`, and the spans."""
         run_axis = next((group for group in groups if self._is_run(group)), None)
         others = _outer([group for group in groups if group is not run_axis])
+        whose: Array = np.zeros(1, np.int64) if owners is None else owners
         if run_axis is None:
-            starts = _kept(others.offsets, others.mask)
-            return starts, starts + self.element_bytes
-        rows, starts, ends = self._runs(run_axis)
-        if len(run_axis.offsets) > 1 or (run_axis.mask is not None and len(run_axis.mask) > 1):
-            others = others.of(rows)
-            starts, ends = starts[:, None], ends[:, None]
+            starts = others.offsets
+            ends = starts + self.element_bytes
+            whose, mask = whose[:, None], others.mask
         else:
-            starts, ends = starts[None, :, None], ends[None, :, None]
-            mask = None if others.mask is None else others.mask[:, None, :]
-            others = _Group((), others.offsets[:, None, :], mask, others.elements)
-        if math.prod(np.broadcast_shapes(starts.shape, others.offsets.shape)) > MOST_ELEMENTS:
-            raise TooManyElementsError
-        return _kept(starts + others.offsets, others.mask), _kept(ends + others.offsets, others.mask)
+            rows, starts, ends = self._runs(run_axis)
+            if len(run_axis.offsets) > 1 or (run_axis.mask is not None and len(run_axis.mask) > 1):
+                others = others.of(rows)
+                starts, ends = starts[:, None], ends[:, None]
+                whose, mask = (whose[rows] if len(whose) > 1 else whose)[:, None], others.mask
+            else:
+                starts, ends = starts[None, :, None], ends[None, :, None]
+                mask = None if others.mask is None else others.mask[:, None, :]
+                others = _Group((), others.offsets[:, None, :], mask, others.elements)
+                whose = whose[:, None, None]
+            if math.prod(np.broadcast_shapes(starts.shape, others.offsets.shape)) > MOST_ELEMENTS:
+                raise TooManyElementsError
+            starts, ends = starts + others.offsets, ends + others.offsets
+        kept = _kept(np.broadcast_to(whose, starts.shape), mask) if owners is not None else whose
+        return kept, _kept(starts, mask), _kept(ends, mask)
 
     def _is_run(self, group: _Group) -> bool:
         """Tell whether neighbours along an axis are neighbours in memory."""

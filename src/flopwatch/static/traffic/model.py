@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -29,8 +30,10 @@ _BETWEEN = 1024
 _CHUNK_ELEMENTS = 1 << 21
 _MOST_TOGETHER = 1 << 14
 _FEWER = 8
-#: A kernel is launched by several cases; to read it takes 8 ms, of the 10 to 120 ms that a launch of attention takes.
+#: A kernel is launched by several cases, and read once.
 _KEPT_MODULES = 64
+
+CountsT = TypeVar("CountsT", bound=Counts)
 
 
 def launch_traffic(
@@ -40,29 +43,58 @@ def launch_traffic(
     turns: Turns,
 ) -> Traffic:
     """Return the traffic of one launch of a compiled kernel, within so many turns, which are taken."""
-    wave = min(math.prod(launch.grid), device.sms * _blocks_per_sm(kernel, device))
+    try:
+        return _evaluated(_task(launch, kernel, device, Counts), turns)
+    except Exception as error:  # noqa: BLE001 - the text is of any kernel and any Triton, and no case fails for it
+        return _nothing(launch, device, why_not(error))
+
+
+def launch_counts(
+    launch: Launch,
+    kernel: Any,  # noqa: ANN401 - triton's
+    device: Device,
+    turns: Turns,
+    counts: Callable[..., CountsT],
+) -> CountsT:
+    """Evaluate every program of a launch, and return what other `counts` than those of its traffic came to.
+
+    Raises:
+        Exception: whatever the kernel's text is not fit for; `why_not` has words for it.
+    """
+    task = _task(launch, kernel, device, counts)
+    return cast("CountsT", _run(task, np.arange(math.prod(task.grid)), turns).counts)
+
+
+def why_not(error: Exception) -> str:
+    """Say why a launch could not be evaluated."""
+    match error:
+        case TooLongError():
+            return "its loops take too many turns"
+        case TooManyElementsError():
+            return "its tensors mix too many axes"
+        case NoTtirError():
+            return "the kernel has no TTIR, as those written in Gluon"
+    return f"{type(error).__name__}: {error}"
+
+
+class NoTtirError(Exception):
+    """There is no TTIR to read."""
+
+
+def _task(launch: Launch, kernel: Any, device: Device, counts: Callable[..., Counts]) -> _Task:  # noqa: ANN401 - triton's
     text = kernel.asm.get("ttir")
     if text is None:
-        return _nothing(launch, device, "the kernel has no TTIR, as those written in Gluon")
-    try:
-        module, needed = _read(text)
-        return _evaluated(
-            _Task(
-                module=module,
-                needed=needed,
-                binding=Binding(module, kernel.src.signature, launch),
-                launch=launch,
-                device=device,
-                wave=wave,
-            ),
-            turns,
-        )
-    except TooLongError:
-        return _nothing(launch, device, "its loops take too many turns")
-    except TooManyElementsError:
-        return _nothing(launch, device, "its tensors mix too many axes")
-    except Exception as error:  # noqa: BLE001 - the text is of any kernel and any Triton, and no case fails for it
-        return _nothing(launch, device, f"{type(error).__name__}: {error}")
+        raise NoTtirError
+    module, needed = _read(text)
+    return _Task(
+        module=module,
+        needed=needed,
+        binding=Binding(module, kernel.src.signature, launch),
+        launch=launch,
+        device=device,
+        wave=min(math.prod(launch.grid), device.sms * _blocks_per_sm(kernel, device)),
+        counts=counts,
+    )
 
 
 @functools.lru_cache(maxsize=_KEPT_MODULES)
@@ -99,6 +131,7 @@ class _Task:
     launch: Launch
     device: Device
     wave: int
+    counts: Callable[..., Counts]
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -112,7 +145,7 @@ class _Run:
 
     def __init__(self, task: _Task, every: Array) -> None:
         self.every = every
-        self.counts = Counts(len(every), wave=task.wave, allocations=task.binding.allocations)
+        self.counts = task.counts(len(every), wave=task.wave, allocations=task.binding.allocations)
         self.covered: set[Operation] = set()
         self.uncovered: set[Operation] = set()
 
