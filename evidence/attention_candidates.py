@@ -26,7 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from evidence.candidates import main
 from evidence.race import Contest, Point
-from evidence.routes import PLAIN, Route, take_plain_kernels
+from evidence.routes import PLAIN, take_plain_kernels
 from evidence.turns import GpuTurns, is_alive
 from flopwatch.kernels import flash_attention
 from flopwatch.kernels import hopper_attention as hopper
@@ -140,7 +140,7 @@ class AttentionExperiment:
     def contest(self, point: Point) -> Contest:
         """Draw the inputs, and compute some rows of the result in float64."""
         head_dim, causal, length = _values(point)
-        shape = (TOKENS // length, HIDDEN // head_dim, length, head_dim)
+        shape = _shape(head_dim, length)
         generator = torch.Generator(device="cuda").manual_seed(_SEED)
         drawn = [torch.randn(shape, device="cuda", generator=generator).half() for _ in range(3 * SETS)]
         sets = [(drawn[3 * index], drawn[3 * index + 1], drawn[3 * index + 2]) for index in range(SETS)]
@@ -186,22 +186,25 @@ class AttentionExperiment:
         cudnn = torch.backends.cudnn.version()
         return {"gpu": torch.cuda.get_device_name(), "cudnn": str(cudnn), **toolchain_versions()}
 
-    def route(self, point: Point, winner: str) -> Route | None:
-        """Return for which calls a winner may be taken: those of its sizes."""
+    def case(self, point: Point) -> Case:
+        """Return the case whose calls are those of a point."""
         head_dim, causal, length = _values(point)
-        shape = (TOKENS // length, HIDDEN // head_dim, length, head_dim)
-        q = torch.empty(shape, device="meta", dtype=torch.float16)
-        return Route(
-            case=Case(
-                suite="Attention",
-                values=("x".join(map(str, shape)), "causal" if causal else "full", "flopwatch"),
-            ),
-            choice=Choice(
-                kernel="hopper_attention_kernel",
-                config=winner.removeprefix(f"{head_dim}: "),
-                key=attention_key(q, q, q, causal=bool(causal)),
-            ),
-        )
+        shape = "x".join(map(str, _shape(head_dim, length)))
+        return Case(suite="Attention", values=(shape, "causal" if causal else "full", "flopwatch"))
+
+    def route(self, point: Point, winner: str) -> Choice | None:
+        """Return what calls of those sizes take; None where the winner is gone."""
+        head_dim, causal, length = _values(point)
+        name = winner.removeprefix(f"{head_dim}: ")
+        if name not in {config.name for config in HOPPER_ATTENTION[head_dim]}:
+            return None
+        q = torch.empty(_shape(head_dim, length), device="meta", dtype=torch.float16)
+        key = attention_key(q, q, q, causal=bool(causal))
+        return Choice(kernel="hopper_attention_kernel", config=name, key=key)
+
+
+def _shape(head_dim: int, length: int) -> tuple[int, int, int, int]:
+    return TOKENS // length, HIDDEN // head_dim, length, head_dim
 
 
 def _flex(sets: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], *, causal: bool) -> Call:

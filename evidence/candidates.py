@@ -70,9 +70,8 @@ def main(experiment: RoutedExperiment, arguments: Sequence[str], program: str, d
     if arguments[:1] == ["choose"]:
         (place,) = arguments[1:]
         findings = from_json(Path(place).read_bytes(), Findings)
-        found = {each.point: experiment.route(each.point, each.winner) for each in findings.outcomes if each.winner}
-        routed = {point: route for point, route in found.items() if route is not None}
-        sys.stdout.writelines(f"{said}\n" for said in choose(findings, routed, f"{program} choose {Path(place).name}"))
+        command = f"{program} choose {Path(place).name}"
+        sys.stdout.writelines(f"{said}\n" for said in choose(findings, experiment, command))
         return
     parser = argparse.ArgumentParser(
         prog=program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter

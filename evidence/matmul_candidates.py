@@ -25,7 +25,7 @@ from evidence.candidates import main
 from evidence.peer_shapes import MATMUL, MATMUL_DTYPES, sizes
 from evidence.race import Contest, Point
 from evidence.routes import PLAIN as PLAIN_PEER
-from evidence.routes import Route, take_plain_kernels
+from evidence.routes import take_plain_kernels
 from evidence.turns import GpuTurns, is_alive
 from flopwatch.kernels import stream_k, triton_matmul
 from flopwatch.kernels.hopper_matmul import (
@@ -281,23 +281,26 @@ class MatmulExperiment:
         """Return the GPU and the versions of what runs on it."""
         return {"gpu": torch.cuda.get_device_name(), **toolchain_versions()}
 
-    def route(self, point: Point, winner: str) -> Route | None:
-        """Return for which calls a winner may be taken: those of its shape, unless operands were copied first."""
+    def case(self, point: Point) -> Case:
+        """Return the case whose calls are those of a point."""
+        shape, dtype = map(str, point.values)
+        return Case(suite="Matmul", values=(shape, dtype, "flopwatch"))
+
+    def route(self, point: Point, winner: str) -> Choice | None:
+        """Return what calls of that shape take; None where operands were copied first, or the winner is gone."""
         shape, dtype = map(str, point.values)
         m, n, k = sizes(shape)
         a, b, c = (torch.empty(s, device="meta", dtype=getattr(torch, dtype)) for s in ((m, k), (k, n), (m, n)))
-        config = candidates(shape)[winner]
-        if isinstance(config, HopperConfig) and not can_multiply(a, b):
-            return None
-        kernel = {
-            HopperConfig: "hopper_matmul_kernel",
-            ThinConfig: "thin_matmul_kernel",
-            StreamKConfig: "stream_k_kernel",
-        }[type(config)]
-        return Route(
-            case=Case(suite="Matmul", values=(shape, dtype, "flopwatch")),
-            choice=Choice(kernel=kernel, config=winner, key=product_key(a, b, c)),
-        )
+        match candidates(shape).get(winner):
+            case HopperConfig() if can_multiply(a, b):
+                kernel = "hopper_matmul_kernel"
+            case ThinConfig():
+                kernel = "thin_matmul_kernel"
+            case StreamKConfig():
+                kernel = "stream_k_kernel"
+            case _:
+                return None
+        return Choice(kernel=kernel, config=winner, key=product_key(a, b, c))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ against float64 before they were timed. Earlier choices for the same calls are r
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
@@ -17,7 +16,7 @@ from evidence.race import FINAL_ROUNDS, Experiment
 from flopwatch.compare.result import Speed
 from flopwatch.kernels import routes
 from flopwatch.kernels.known import TABLES
-from flopwatch.model import Case, Choice, to_json
+from flopwatch.model import to_json
 from flopwatch.tune.table import Entry, Table, read_table
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from evidence.candidates import Findings
     from evidence.race import Outcome, Point, Ratio
+    from flopwatch.model import Case, Choice
 
 #: A peer in each race: the public function, in the kernel that it takes where no table says otherwise.
 PLAIN = "plain"
@@ -43,19 +43,14 @@ GAINS = MappingProxyType(
 TABLE = TABLES / "routes.json"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Route:
-    """What a public function is to take for a call: a kernel in a configuration, and the case that is such a call."""
-
-    case: Case
-    choice: Choice
-
-
 class RoutedExperiment(Experiment, Protocol):
     """One whose winners public functions may take."""
 
-    def route(self, point: Point, winner: str) -> Route | None:
-        """Return for which calls a winner at a point may be taken; None where no call is like the race."""
+    def case(self, point: Point) -> Case:
+        """Return the case whose calls are those of a point."""
+
+    def route(self, point: Point, winner: str) -> Choice | None:
+        """Return what these calls take for a winner; None where no call is like the race, or the winner is gone."""
 
 
 def take_plain_kernels() -> None:
@@ -63,44 +58,42 @@ def take_plain_kernels() -> None:
     routes.FOLDER = Path("no tables")
 
 
-def choose(findings: Findings, routed: dict[Point, Route], command: str, path: Path = TABLE) -> Iterator[str]:
+def choose(findings: Findings, experiment: RoutedExperiment, command: str, path: Path = TABLE) -> Iterator[str]:
     """Write the winners into the table, and say of each point what comes of it.
 
     Args:
         findings: of the races.
-        routed: what the winner would be taken for, by point; a call that no route can take is left out.
+        experiment: whose they are.
         command: that derives the table again.
         path: of the table.
     """
-    entries = {_place(entry): entry for entry in (read_table(path).entries if path.exists() else ())}
+    entries = {(entry.gpu, entry.case): entry for entry in (read_table(path).entries if path.exists() else ())}
     for outcome in findings.outcomes:
-        route = routed.get(outcome.point)
+        place = (dict(findings.about)["gpu"], experiment.case(outcome.point))
+        entries.pop(place, None)
+        choice = experiment.route(outcome.point, outcome.winner) if outcome.winner else None
         ratio = next((one for one in outcome.ratios if one.peer == PLAIN), None)
-        if route is None or ratio is None:
+        if choice is None or ratio is None:
             why = f"{outcome.winner} cannot be taken" if outcome.winner else outcome.reason
             yield f"{outcome.point.name}: plain; {why}"
             continue
-        entry = _entry(route, ratio, outcome, findings, command)
-        entries.pop(_place(entry), None)
-        taken = ratio.lower > 1 + GAINS[route.choice.kernel]
+        taken = ratio.lower > 1 + GAINS[choice.kernel]
         if taken:
-            entries[_place(entry)] = entry
-        kernel = route.choice.kernel if taken else "plain"
+            entries[place] = _entry(place[1], choice, ratio, outcome, findings, command)
+        kernel = choice.kernel if taken else "plain"
         speed = f"{ratio.speed:.3f} [{ratio.lower:.3f}, {ratio.upper:.3f}] of the plain kernel's speed"
         yield f"{outcome.point.name}: {kernel}; {outcome.winner} has {speed}"
     path.write_bytes(to_json(Table(entries=tuple(entries.values())), indent=2) + b"\n")
 
 
-def _place(entry: Entry) -> tuple[str, str]:
-    return entry.gpu, entry.choices[0].key
-
-
-def _entry(route: Route, ratio: Ratio, outcome: Outcome, findings: Findings, command: str) -> Entry:
+def _entry(  # noqa: PLR0917 - private
+    case: Case, choice: Choice, ratio: Ratio, outcome: Outcome, findings: Findings, command: str
+) -> Entry:
     about = dict(findings.about)
     estimate, lower, upper = (math.log(value) for value in (ratio.speed, ratio.lower, ratio.upper))
     return Entry(
-        case=route.case,
-        choices=(route.choice,),
+        case=case,
+        choices=(choice,),
         listed=False,  # of no autotuner's list: a gate cannot pin it
         seconds=next(entry.seconds for entry in outcome.entries if entry.name == outcome.winner),
         instead_of=PLAIN,

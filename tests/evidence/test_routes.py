@@ -51,9 +51,7 @@ def findings(*outcomes: Outcome) -> Findings:
 
 def chosen(path: Path, *outcomes: Outcome, experiment: MatmulExperiment | AttentionExperiment = MATMUL) -> list[str]:
     """Write a table; return what was said of each point."""
-    found = {each.point: experiment.route(each.point, each.winner) for each in outcomes}
-    routed = {point: route for point, route in found.items() if route is not None}
-    return list(choose(findings(*outcomes), routed, "the command", path))
+    return list(choose(findings(*outcomes), experiment, "the command", path))
 
 
 @pytest.fixture
@@ -106,6 +104,25 @@ def test_a_later_race_takes_the_place_of_an_earlier_one_and_leaves_the_others(ta
     assert [choice for choice, _ in known_routes(PRODUCTS, table.parent).values()] == ["thin_matmul_kernel"]
 
 
+@pytest.mark.parametrize(
+    "now",
+    [
+        Outcome(point=POINTS[LARGE], reason="no candidate is right"),
+        outcome(LARGE, winner(LARGE, HopperConfig), 1.2, peer="torch"),
+        outcome(LARGE, "a configuration of last year", 1.2),
+    ],
+    ids=["no winner", "no ratio", "no such candidate"],
+)
+def test_a_race_that_nobody_wins_takes_an_earlier_choice_back(table: Path, now: Outcome) -> None:
+    chosen(table, outcome(LARGE, winner(LARGE, HopperConfig), 1.2))
+    assert known_choices("hopper_matmul_kernel", table.parent)
+
+    (said,) = chosen(table, now)
+
+    assert said.startswith(f"{LARGE}: plain; ")
+    assert known_choices("hopper_matmul_kernel", table.parent) == {}
+
+
 def test_attention_is_taken_for_its_sizes(table: Path) -> None:
     experiment = AttentionExperiment()
     points = {point.name: point for point in experiment.points()}
@@ -121,7 +138,7 @@ def test_the_command_line_writes_the_table(
     result = table.with_name("result.json")
     broken = Outcome(point=POINTS[THIN], reason="no candidate is right")
     result.write_bytes(to_json(findings(outcome(LARGE, winner(LARGE, HopperConfig), 1.2), broken)))
-    monkeypatch.setattr(candidates, "choose", lambda found, routed, command: choose(found, routed, command, table))
+    monkeypatch.setattr(candidates, "choose", lambda found, races, command: choose(found, races, command, table))
 
     main(MATMUL, ["choose", str(result)], "python -m evidence.matmul_candidates", "")
 

@@ -251,7 +251,14 @@ class Picky(Launcher):
         raise TypeError
 
 
-@pytest.mark.parametrize("kind", [Memory, Unsized, Counting, More, Other, Twice, Streamless, Picky])
+class Fixed(Launcher):
+    """Cannot be copied, so that nothing can watch it."""
+
+    def __copy__(self) -> Fixed:
+        raise TypeError
+
+
+@pytest.mark.parametrize("kind", [Memory, Unsized, Counting, More, Other, Twice, Streamless, Picky, Fixed])
 def test_a_launcher_that_does_more_or_otherwise_is_not_imitated(kind: type[Launcher]) -> None:
     noted = Noted()
     assert handover_of(compiled(Launcher(noted)), (5, 1, 1), [None], (2, 0.5)) is not None

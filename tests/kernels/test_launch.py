@@ -117,13 +117,26 @@ def test_what_was_launched_is_launched_again_on_the_current_stream(launches: Lau
 
 
 def test_what_a_call_hands_over_may_be_arranged_for_the_kernel(launches: Launches, function: SimpleNamespace) -> None:
-    launches.keep(KEY, launched(function, arrange=lambda stream, a: (a, a + stream)))
+    launches.keep(KEY, launched(function, arrange=lambda stream, a: ((a, a + stream), None)))
     again = launches.find(KEY)
     assert again is not None
 
     again(1024)
 
     assert again.compiled.run.given[9:11] == [1024, 1035]
+
+
+def test_what_was_arranged_lives_until_the_launch_is_made(launches: Launches, function: SimpleNamespace) -> None:
+    workspace, kernel, lived = [torch.zeros(8)], compiled(function), list[bool]()
+    alive = weakref.ref(workspace[0])
+    kernel.run.launch = functools.partial(lambda *_given: lived.append(alive() is not None))
+    launches.keep(KEY, launched(function, compiled=kernel, arrange=lambda _stream, a: ((a, a), workspace.pop())))
+    again = launches.find(KEY)
+    assert again is not None
+
+    again(1024)
+
+    assert (lived, alive()) == ([True], None)
 
 
 def hook(*_arguments: object) -> None:

@@ -17,6 +17,7 @@ from flopwatch.kernels.stream_k import (
     Schedule,
     StreamKConfig,
     Workspace,
+    in_workspace,
     stream_k_matmul,
     workspace_for,
 )
@@ -198,6 +199,20 @@ def test_a_stream_keeps_its_workspace_until_it_is_too_small(cuda: str, monkeypat
 
     assert again is first
     assert larger is smaller is not first
+
+
+def test_a_launch_has_its_workspace_though_a_larger_one_takes_its_place(
+    cuda: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_k, "_workspaces", {})
+    device = torch.empty(0, device=cuda).device
+    few, many = (Schedule(programs=programs, shared=1) for programs in (2, 5))
+
+    pointers, held = in_workspace(few, 64, device=device)(0, 1, 2, 3)
+    workspace_for(many, 64, device=device, stream=0)
+
+    assert isinstance(held, Workspace)
+    assert pointers == (1, 2, 3, held.parts.data_ptr(), held.flags.data_ptr())
 
 
 def test_what_is_captured_gets_a_workspace_of_its_own(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:

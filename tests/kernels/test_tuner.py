@@ -12,7 +12,8 @@ from triton.runtime.jit import JITFunction
 
 from flopwatch.gate.choices import TIE as GATES_TIE
 from flopwatch.kernels import known
-from flopwatch.kernels.tuner import TIE, VARIABLE, Tuner
+from flopwatch.kernels.tuner import KIND, TIE, VARIABLE, Tuner
+from flopwatch.static.reached import _TUNER_MEMORY as MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -241,3 +242,15 @@ def test_where_nothing_fits_one_of_those_that_were_tried_is_taken(calls: Calls) 
 
 def test_a_tie_is_what_the_gate_calls_one() -> None:
     assert TIE == GATES_TIE
+
+
+def test_what_a_tuner_remembers_of_a_call_is_under_tritons_own_name(calls: Calls) -> None:
+    tuner = calls.tuner(kind=lambda _named: "odd")
+    assert tuner.nargs is None
+    before = vars(tuner).keys() - MEMORY
+
+    calls.run(tuner)
+    tuner.nargs = {"n": 100}
+
+    assert vars(tuner).keys() - MEMORY == before
+    assert tuner.nargs == {"n": 100, KIND: "odd"}

@@ -210,6 +210,16 @@ def test_counters_that_are_refused_are_asked_for_once(ncu: Path, processes: Proc
     assert "\n" not in refusals[0]
 
 
+def test_a_profiler_that_does_not_start_costs_not_the_times(ncu: Path) -> None:
+    ncu.write_bytes(b"\x7fELF of another machine")
+    found = profiled()
+    assert found.frames != ()
+    assert found.base.kernel_seconds is not None
+    (note,) = found.notes
+    assert note.startswith("no counters: ")
+    assert str(ncu) in note
+
+
 def test_what_only_one_process_measured_is_its_mean() -> None:
     runs = [replace(RAN, kernel_seconds=1e-3), replace(RAN, kernel_seconds=3e-3, host_seconds=None)]
     found = averaged(runs)

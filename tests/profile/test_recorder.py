@@ -4,13 +4,13 @@ import json
 import pathlib
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 import torch
 from tests.compare.conftest import declared
 
-from flopwatch.errors import MachineError
+from flopwatch.errors import MachineError, UndecidedError
 from flopwatch.model import Case, Choice, from_json, to_json
 from flopwatch.profile import recorder
 from flopwatch.profile.recorder import Contender, Proton, in_turns, main, wall
@@ -180,11 +180,14 @@ def test_an_answer_that_does_not_fit_on_the_disk_is_none(monkeypatch: pytest.Mon
     assert not (tmp_path / "answer.json").exists()
 
 
-def test_a_snapshot_that_fails_does_not_cost_the_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_that_fails_does_not_cost_the_times_and_no_case_says_what_failed_to_import(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     one = Calls().of("Matmul", "ours")
 
     class Hello:
         gpu, versions, declared = "NVIDIA H200", {"triton": "3.6.0"}, (one.declared,)
+        import_failures: ClassVar[dict[str, str]] = {"bench_softmax": "ImportError: softmax"}
 
     class Answering:
         def hello(self) -> Hello:
@@ -200,3 +203,6 @@ def test_a_snapshot_that_fails_does_not_cost_the_times(monkeypatch: pytest.Monke
     answer = recorder.answer_to(Ask(benchmarks="b", device="h200", folder="f", snapshot=True))
     assert [case.failure for case in answer.cases] == [None]
     assert answer.notes == (f"no snapshot of {one.case.id}: OSError: [Errno 28] No space left on device",)
+    with pytest.raises(UndecidedError) as caught:
+        recorder.answer_to(Ask(benchmarks="b", device="h200", folder="f", select="Softmax"))
+    assert "bench_softmax cannot be imported: ImportError: softmax" in caught.value.why

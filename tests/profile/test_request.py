@@ -57,6 +57,12 @@ def test_nothing_that_matches_is_said_with_what_there_is(select: str, providers:
     assert caught.value.why == "the suites declare 6 cases; their providers are flopwatch, torch"
 
 
+def test_what_cannot_be_imported_may_be_what_has_the_case() -> None:
+    with pytest.raises(UndecidedError) as caught:
+        choose(CASES, "Softmax", (), {"bench_softmax": "ImportError: no name 'softmax'"})
+    assert caught.value.why.endswith("; bench_softmax cannot be imported: ImportError: no name 'softmax'")
+
+
 def test_where_nothing_is_declared_there_are_no_providers() -> None:
     with pytest.raises(UndecidedError) as caught:
         choose((), "Matmul", ())

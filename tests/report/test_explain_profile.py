@@ -109,6 +109,14 @@ def test_each_form_has_every_number() -> None:
             assert number in text
 
 
+def test_a_name_that_is_longer_than_a_line_costs_no_number() -> None:
+    name = f"void at::native::vectorized_elementwise_kernel<{'4, at::native::FillFunctor<float>, ' * 6}int>"
+    frame = FramePair(path=(name,), is_kernel=True, base=Taken(seconds=1e-6, launches=3.0), head=None)
+    text = printed(replace(FOUND, profile=replace(PAIR, frames=(*PAIR.frames, frame))))
+    for number in ("345.0 µs", "+50.0 %", "1 -> 2", "1.000 µs", "597.6"):
+        assert number in text
+
+
 def test_a_note_of_the_profile_stands_among_the_notes() -> None:
     assert printed(replace(FOUND, profile=PAIR)).rstrip().endswith("this GPU has no lts__t_sector_hit_rate.pct")
 

@@ -72,14 +72,14 @@ def handover_of(
         numbers: the others, as the launcher is given them.
     """
     noted: list[tuple[Any, ...]] = []
-    launch, watched = _watched(compiled.run, noted)
-    geometries = _geometries(compiled, pointers)
     stand_ins: list[Any] = [_ADDRESS + place if pointer is None else pointer for place, pointer in enumerate(pointers)]
-    if launch is None or geometries is None or _needs_memory(compiled.run):
-        return None
     places: list[int] = []
     expected: list[Any] = []
     try:
+        launch, watched = _watched(compiled.run, noted)
+        geometries = _geometries(compiled, pointers)
+        if launch is None or geometries is None or _needs_memory(compiled.run):
+            return None
         watched(*grid, _STREAM, compiled.function, compiled.packed_metadata, None, None, None, *stand_ins, *numbers)
         (given,) = noted
         for pointer, geometry in zip(stand_ins, geometries, strict=True):

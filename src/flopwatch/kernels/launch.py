@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 _ALIGNMENT = 16
 #: Sets of arguments that a function keeps; with more it begins anew, and pays for Triton's dispatch once each.
 CAPACITY = 4096
-#: Makes a kernel's pointers of the stream and of those that a call hands over.
-Arrange: TypeAlias = Callable[..., tuple[int, ...]]
+#: Makes a kernel's pointers of the stream and of those that a call hands over. With them comes what they point into, to
+#: be kept until the launch is made: another thread may take the next workspace of the stream in between.
+Arrange: TypeAlias = Callable[..., tuple[tuple[int, ...], object]]
 #: Classes whose tensors are what they say; a subclass may be anything.
 PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
@@ -106,7 +107,7 @@ class Launch:
         """Launch on the current stream."""
         stream = self.driver.get_current_stream(self.device)
         if self.arrange is not None:
-            pointers = self.arrange(stream, *pointers)
+            pointers, _held = self.arrange(stream, *pointers)
         self.handover(stream, pointers)
 
 

@@ -92,8 +92,8 @@ def routed_attention(
     return replace(prepared, arrange=_without_lengths)
 
 
-def _without_lengths(_stream: int, q: int, k: int, v: int, out: int, _lengths: int) -> tuple[int, ...]:
-    return q, k, v, out
+def _without_lengths(_stream: int, q: int, k: int, v: int, out: int, _lengths: int) -> tuple[tuple[int, ...], None]:
+    return (q, k, v, out), None
 
 
 def product_key(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:

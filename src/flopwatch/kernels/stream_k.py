@@ -191,16 +191,16 @@ def in_workspace(schedule: Schedule, tile_elements: int, groups: int = 1, *, dev
     Args: as of `workspace_for`.
     """
 
-    def arranged(stream: int, a: int, b: int, c: int) -> tuple[int, ...]:
+    def arranged(stream: int, a: int, b: int, c: int) -> tuple[tuple[int, ...], Workspace]:
         workspace = workspace_for(schedule, tile_elements, groups, device=device, stream=stream)
-        return a, b, c, workspace.parts.data_ptr(), workspace.flags.data_ptr()
+        return (a, b, c, workspace.parts.data_ptr(), workspace.flags.data_ptr()), workspace
 
     return arranged
 
 
-def without_workspace(_stream: int, a: int, b: int, c: int) -> tuple[int, ...]:
+def without_workspace(_stream: int, a: int, b: int, c: int) -> tuple[tuple[int, ...], None]:
     """Put the address of C where a kernel that shares no tile wants a workspace, which it never touches."""
-    return a, b, c, c, c
+    return (a, b, c, c, c), None
 
 
 _tile_position = triton.jit(tile_position)

@@ -64,12 +64,13 @@ def geometry_of(descriptor: Any, metadata: Any, make: Callable[..., list[Any]]) 
     """
     key = (make, repr(metadata), *((name, repr(value)) for name, value in vars(descriptor).items() if name != "base"))
     key += (descriptor.base.dtype,)
-    if len(_geometries) >= CAPACITY:
-        _geometries.clear()
-    if key not in _geometries:
+    found = _geometries.get(key)
+    if found is None:
+        if len(_geometries) >= CAPACITY:
+            _geometries.clear()
         rest = (None,) * (make.__code__.co_argcount - 2)
-        _geometries[key] = Geometry(descriptor, lambda moved: make(moved, metadata, *rest))
-    return _geometries[key]
+        found = _geometries.setdefault(key, Geometry(descriptor, lambda moved: make(moved, metadata, *rest)))
+    return found
 
 
 @functools.lru_cache(maxsize=CAPACITY)

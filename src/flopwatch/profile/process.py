@@ -102,8 +102,8 @@ def counted(
     """Return the cases with their counters; note what could not be read."""
     try:
         counters, missing = known_counters(ask_profiler(profiler, "--query-metrics"), COUNTERS)
-    except subprocess.TimeoutExpired as error:
-        notes.append(f"no counters: {_late(error)}")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        notes.append(f"no counters: {_why(error)}")
         return cases
     if missing:
         notes.append(f"this GPU has no {', '.join(missing)}")
@@ -111,10 +111,9 @@ def counted(
     for case in cases:
         try:
             found.append(case if case.failure else _count(case, profiler, counters, ask, code))
-        except (MachineError, subprocess.TimeoutExpired) as error:
+        except (MachineError, OSError, subprocess.TimeoutExpired) as error:
             found.append(case)
-            why = in_a_line(error) if isinstance(error, MachineError) else _late(error)
-            notes.append(f"no counters of {case.case.id}: {why}")
+            notes.append(f"no counters of {case.case.id}: {_why(error)}")
     return tuple(found)
 
 
@@ -139,5 +138,10 @@ def in_a_line(error: FlopwatchError) -> str:
     return f"{error.what}{f' ({why})' if why else ''}{f'; {error.todo}' if error.todo else ''}"
 
 
-def _late(error: subprocess.TimeoutExpired) -> str:
-    return f"Nsight Compute took more than {error.timeout:.0f} s"
+def _why(error: MachineError | OSError | subprocess.TimeoutExpired) -> str:
+    match error:
+        case MachineError():
+            return in_a_line(error)
+        case subprocess.TimeoutExpired():
+            return f"Nsight Compute took more than {error.timeout:.0f} s"
+    return str(error)

@@ -103,7 +103,7 @@ def answer_to(ask: Ask) -> Answer:
     if ask.once is not None:
         call_once(session, ask.once, ask.pins)
         return Answer(gpu=hello.gpu, versions=hello.versions)
-    chosen = choose(hello.declared, ask.select, ask.providers)
+    chosen = choose(hello.declared, ask.select, ask.providers, hello.import_failures)
     contenders, failures = prepare_all(session, chosen, ask.pins)
     profile_all(session, contenders, failures, ask)
     snapshots, notes = [], []

@@ -10,6 +10,8 @@ from flopwatch.model import Case, Choice
 from flopwatch.profile.result import ProfiledCase
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flopwatch.measure.protocol import DeclaredCase
 
 #: Names of the files that Proton writes, without their suffixes.
@@ -61,10 +63,22 @@ class Answer:
     unfit: bool = False
 
 
-def choose(declared: tuple[DeclaredCase, ...], select: str, providers: tuple[str, ...]) -> tuple[DeclaredCase, ...]:
+def choose(
+    declared: tuple[DeclaredCase, ...],
+    select: str,
+    providers: tuple[str, ...],
+    import_failures: Mapping[str, str] | None = None,
+) -> tuple[DeclaredCase, ...]:
     """Choose a case by its name, or several by a part of it; with providers, those of these points that they compute.
 
     Cases of one point stand together, as they take turns.
+
+    Args:
+        declared: by the suites that could be imported.
+        select: the name, or the part.
+        providers: who computes them; all where none is named.
+        import_failures: why other modules of suites, by name, could not be imported: with the code of one side of a
+            comparison they may be the ones that have the case.
 
     Raises:
         UndecidedError: there is none.
@@ -83,7 +97,10 @@ def choose(declared: tuple[DeclaredCase, ...], select: str, providers: tuple[str
         known = ", ".join(sorted({entry.case.provider for entry in declared})) or "none"
         raise UndecidedError(
             f"no case matches {select!r}" + (f" of {', '.join(providers)}" if named else ""),
-            why=f"the suites declare {len(declared)} cases; their providers are {known}",
+            why="; ".join(
+                [f"the suites declare {len(declared)} cases; their providers are {known}"]
+                + [f"{name} cannot be imported: {error}" for name, error in (import_failures or {}).items()]
+            ),
             todo="give a part of a case's name, such as Matmul or bfloat16",
         )
     return tuple(found)

@@ -40,7 +40,8 @@ def _style(part: Part, line: str) -> str:
 def _table(part: Part) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     for number, name in enumerate(part.header):
-        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+        # A kernel of torch's has a name that is longer than a line; the numbers behind it are what is read.
+        table.add_column(name, justify="right" if number else "left", no_wrap=number > 0, overflow="fold")
     for row in part.rows:
         table.add_row(*map(safe, row))
     return table

@@ -2,6 +2,7 @@
 
 A column for each tensor and kind of access; a row for all programs, one for the first wave, one for each program by
 itself. An element has the colour of the first program that accesses it; whoever points at it is told of the others.
+The numbers that the colours stand for are beside the row that has them.
 """
 
 from __future__ import annotations
@@ -18,21 +19,26 @@ if TYPE_CHECKING:
     from flopwatch.static.traffic.footprint import Footprint, Panel, Rectangle
 
 #: Layout, in units of the viewBox: a panel's longer side, and what is around it.
-SIDE, GAP, LEFT, HEAD, FOOT, ROW = 128.0, 40.0, 152.0, 84.0, 44.0, 20.0
+SIDE, GAP, LEFT, HEAD, FOOT, ROW = 128.0, 40.0, 184.0, 102.0, 44.0, 20.0
 #: A panel's shorter side, at least.
 _LEAST = 24.0
-#: Characters of a heading over a panel or beside a row, of 6.4 in width.
-_NAME = 26
-_LEGEND = 120.0
+#: Characters of a heading over a panel or beside a row, of 6.4 in width, and of bold ones; of the
+#: configuration's small ones, most of them capitals.
+_NAME, _BOLD, _SMALL = 26, 6.8, 5.9
+#: Of the bar of a row's colours.
+_BAR = 60.0
 #: Viridis, whose order readers with any colour vision see, and who print it (van der Walt and Smith, 2015).
 _STOPS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
+# No variables: programs beside browsers, such as Inkscape and rsvg-convert, take what has one for black.
 _STYLE = """\
 <style>
 :root { color-scheme: light dark }
-svg { --ink: #1b1f24; --paper: #fff; --faint: #eef0f3; --edge: #c3c9d1 }
-@media (prefers-color-scheme: dark) { svg { --ink: #e6e9ed; --paper: #15181c; --faint: #262c34; --edge: #4a525d } }
-text { fill: var(--ink); font: 12px system-ui, sans-serif } .name { font-weight: 600 } .paper { fill: var(--paper) }
-.tensor { fill: var(--faint); stroke: var(--edge) }
+text { fill: #1b1f24; font: 12px system-ui, sans-serif } .name { font-weight: 600 }
+.config { font-size: 9px } rect { shape-rendering: crispEdges }
+.paper { fill: #fff } .tensor { fill: #eef0f3; stroke: #c3c9d1 }
+@media (prefers-color-scheme: dark) {
+text { fill: #e6e9ed } .paper { fill: #15181c } .tensor { fill: #262c34; stroke: #4a525d }
+}
 </style>
 """
 
@@ -52,13 +58,15 @@ def footprint_svg(footprint: Footprint, case: str) -> str:
     tall = max(_size(panel)[1] for panel in footprint.panels) + ROW
     width = max(LEFT + len(footprint.panels) * (SIDE + GAP), 560.0)
     height = HEAD + tall * len(footprint.layers) + FOOT
+    room = int((width - 24) / _BOLD)
     grid = f" ({'x'.join(map(str, footprint.grid))})" if len(footprint.grid) > 1 else ""
     title = f"{footprint.kernel}, {count(footprint.programs, 'program')}{grid}, {footprint.device}"
     parts = [
         canvas(width, height, f"What each program of {title} accesses: {case}"),
-        _STYLE + f'<rect class="paper" width="{width:g}" height="{height:g}"/>',
-        f'<text class="name" x="12" y="20">{html(case)}</text>',
-        f'<text x="12" y="38">{html(title)}</text>',
+        f'{_STYLE}{_order()}<rect class="paper" width="{width:g}" height="{height:g}"/>',
+        f'<text class="name" x="12" y="20">{html(case, length=room)}</text>',
+        f'<text x="12" y="38">{html(title, length=room)}</text>',
+        f'<text class="config" x="12" y="56">{html(footprint.config, length=int((width - 24) / _SMALL))}</text>',
     ]
     for place, panel in enumerate(footprint.panels):
         left = LEFT + place * (SIDE + GAP)
@@ -72,9 +80,14 @@ def footprint_svg(footprint: Footprint, case: str) -> str:
     for index, layer in enumerate(footprint.layers):
         top, scale = HEAD + tall * index, _scale(footprint, index)
         parts.append(f'<text x="12" y="{top + 14:g}">{html(_layer(footprint, layer), length=_NAME)}</text>')
+        if layer[0] < layer[1] and scale[0] < scale[1]:
+            parts += [
+                f'<rect x="12" y="{top + 23:g}" width="{_BAR:g}" height="8" fill="url(#order)"/>',
+                f'<text x="{_BAR + 18:g}" y="{top + 31:g}">{scale[0]} to {scale[1]}</text>',
+            ]
         for place, panel in enumerate(footprint.panels):
             parts += _panel(panel, index, scale, LEFT + place * (SIDE + GAP), top)
-    return "\n".join([*parts, *_foot(footprint, height), "</svg>\n"])
+    return "\n".join([*parts, *_foot(footprint, height, room), "</svg>\n"])
 
 
 def _panel(panel: Panel, index: int, scale: tuple[int, int], left: float, top: float) -> Iterator[str]:
@@ -91,29 +104,34 @@ def _panel(panel: Panel, index: int, scale: tuple[int, int], left: float, top: f
 
 
 def _scale(footprint: Footprint, index: int) -> tuple[int, int]:
-    """Return the programs that have the first and the last colour: of a row, but of all where it shows a single one."""
+    """Return the programs that have the first and the last colour: a wave's own, else of all and of single ones."""
     first, last = footprint.layers[index]
-    shown = [each.first for panel in footprint.panels for each in panel.layers[index if first < last else 0]]
+    if index and first < last:
+        rows = [index]
+    else:  # a single one may be the first nowhere, and beyond all that are
+        rows = [0, *(place for place, (low, high) in enumerate(footprint.layers) if low == high)]
+    shown = [each.first for panel in footprint.panels for row in rows for each in panel.layers[row]]
     return min(shown, default=0), max(shown, default=0)
 
 
-def _foot(footprint: Footprint, height: float) -> Iterator[str]:
-    """Yield what the colours mean, and what is not shown."""
-    y = height - FOOT + 10
+def _order() -> str:
+    """Define the colours in their order."""
     stops = "".join(
         f'<stop offset="{place / (len(_STOPS) - 1):g}" stop-color="{_hex(stop)}"/>' for place, stop in enumerate(_STOPS)
     )
-    yield f'<defs><linearGradient id="order">{stops}</linearGradient></defs>'
-    yield f'<rect x="12" y="{y:g}" width="{_LEGEND:g}" height="10" fill="url(#order)"/>'
-    yield (
-        f'<text x="{_LEGEND + 20:g}" y="{y + 10:g}">'
-        "first program that accesses it, of those that are shown in the row</text>"
-    )
+    return f'<defs><linearGradient id="order">{stops}</linearGradient></defs>\n'
+
+
+def _foot(footprint: Footprint, height: float, room: int) -> Iterator[str]:
+    """Yield what the colours mean, and what is not shown."""
+    y = height - FOOT + 20
+    told = "colour: the first program that accesses it; single programs as in the top row"
+    yield f'<text x="12" y="{y:g}">{html(told)}</text>'
     notes = [f"not shown: {cause}" for cause in footprint.unknown]
     if any(panel.strays for panel in footprint.panels):
-        notes.append("* also accessed beside its elements")
+        notes.insert(0, "* also accessed beside its elements")
     if notes:
-        yield f'<text x="12" y="{y + 27:g}">{html("; ".join(notes), length=110)}</text>'
+        yield f'<text x="12" y="{y + 17:g}">{html("; ".join(notes), length=room)}</text>'
 
 
 def _size(panel: Panel) -> tuple[float, float]:

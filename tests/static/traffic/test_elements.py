@@ -56,6 +56,14 @@ def test_axes_in_another_order_of_memory_are_found() -> None:
     assert boxes(elements, (0, 8), (8, 16), (16, 18)) == ([(0, 0), (0, 1), (0, 2), (0, 3), (2, 4)], False)
 
 
+def test_a_span_shows_what_lies_between_two_like_places_that_are_away() -> None:
+    """From the second batch of a row to that of the next one the first batch's row is passed over."""
+    elements = Elements((3, 2, 4), (4, 12, 1), 2, BASE)
+
+    assert boxes(elements, (2 * 4, 2 * 20)) == ([(0, 4), (0, 5), (0, 6), (0, 7)], False)
+    assert boxes(elements, (2 * 4, 2 * 8)) == ([], False)
+
+
 def test_what_lies_beside_the_elements_strays() -> None:
     view = Elements((2, 3), (8, 1), 2, BASE)
 

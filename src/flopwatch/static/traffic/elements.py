@@ -67,10 +67,10 @@ class Elements:
         Raises:
             TooManyElementsError: so many at once take too much memory.
         """
-        first, begins_inside, begins_at = self._place(starts)
-        last, ends_inside, ends_at = self._place(ends - 1)
+        first, begins_inside, begins_away = self._place(starts)
+        last, ends_inside, ends_away = self._place(ends - 1)
         strays = not bool((begins_inside & ends_inside).all())
-        may_show = (begins_at == 0) | (ends_at == 0) | (begins_at != ends_at)
+        may_show = (begins_away < 0) | (ends_away < 0) | (begins_away != ends_away)
         spans = np.flatnonzero((begins_inside | ends_inside | (first != last)) & may_show)
         counts = (last - first + 1)[spans]
         total = int(counts.sum())
@@ -97,18 +97,21 @@ class Elements:
         """Return of the element that an address lies in or behind, in the order of memory, the place.
 
         Returns:
-            The place, whether the address lies in the element, and 0 where it is at the first place of the other axes.
+            The place, whether the address lies in the element, and -1 where it is at the first place of the axes that
+            are not shown, else its place without the axes behind the fastest of these: at one such place all is away.
         """
         rest = addresses - self._base
         inside = rest >= 0
-        place, others = np.zeros_like(rest), np.zeros_like(rest)
+        place, away = np.zeros_like(rest), np.full_like(rest, -1)
+        is_away = np.zeros(len(rest), np.bool_)
         for step, length, axis, places in self._dims:
             index = np.clip(rest // step, 0, length - 1)
             rest = rest - index * step
             place = place * -(-length // places) + index // places
             if axis >= _SHOWN_AXES:
-                others = others * length + index
-        return place, inside & (rest < self._width), others
+                is_away |= index > 0
+                away = np.where(is_away, place, -1)
+        return place, inside & (rest < self._width), away
 
 
 def box_size(length: int) -> int:

@@ -120,13 +120,14 @@ class Touches(Counts):
 
     def access(self, operation: Operation, kind: str, access: Access, programs: Array, first: int) -> None:
         """Keep an access by some programs of those that are evaluated together."""
-        del operation
         whose, starts, ends = access.spans_by_program(programs)
         whose = whose + first
         number = (starts + APART_BYTES // 2) // APART_BYTES
         for allocation in np.unique(number).tolist():
             here = number == allocation
             tensors = self._shown.get(allocation, [])
+            if not tensors:
+                self.unknown["addresses"][f"the access at {operation.where} is to no tensor of the launch"] = False
             for place, shown in enumerate(tensors):
                 # Of several tensors in one allocation it is the one that has an element there, else the last.
                 mine = here if place == len(tensors) - 1 else here & shown.elements.has(starts)
