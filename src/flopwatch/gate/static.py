@@ -32,7 +32,7 @@ Team: TypeAlias = "dict[Arm, Worker]"
 #: worker compiles in 55 s, 8 have 6 s of work each, and 16 would be done only 3 s earlier, reckoned from what each case
 #: takes (triton 3.7.1, sm_90, an empty cache, 2 cores, 2026-11-21).
 MOST_TEAMS = 8
-#: Likewise: a case whose kernels were not compiled before takes 2.3 s, and is done before another worker has started.
+#: A case whose kernels were not compiled before takes 2.3 s (likewise), and is done before another worker has started.
 LEAST_CASES_OF_A_TEAM = 2
 
 
@@ -176,7 +176,7 @@ def _compile(teams: Sequence[Team], cases: Sequence[Case]) -> dict[Arm, Compiled
         try:
             for case in iter(turns.next, None):
                 found[arm][case] = _compile_one(worker, arm, case)
-            worker.close()  # here and not one after the other: Python takes 0.5 s to leave
+            worker.close()  # here and not one after the other: Python takes its time to leave
         except BaseException:
             turns.give_up()
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,6 +24,8 @@ _LONGEST_MESSAGE = 2000
 # In the keys of counts that are kept; the number changes with what is counted.
 _COUNTS = "flopwatch instructions 1"
 _COUNTS_FILE = "instructions.json"
+# Of kernels for AMD, which cases share; their texts are of 0.13 MB (the bundled suites, triton 3.7.1, 2026-11-22).
+_KEPT_COUNTS = 256
 # What a kernel for AMD is to Triton.
 _AMD_TEXT, _AMD_BINARY = "amdgcn", "hsaco"
 # What the launcher hands over beside the code. Two kernels of equal code that differ here do not run alike.
@@ -135,19 +138,17 @@ def _counted(recorder: Recorder) -> tuple[dict[str, InstructionCounts], str]:
 
     They are kept beside Triton's cache: of the bundled suites' 66 cases, 26 bring code that is new, and each of these
     costs 0.35 s, 9 s of 47 s (triton 3.7.1, sm_90, an empty cache, 2 cores, 2026-11-21). Those for AMD are read from
-    text in 10 ms, and are not kept.
+    text in 10 ms, and kept by this process alone.
     """
+    kernels = [kernel for kernel in recorder.compiled.values() if _binary(kernel)]  # what does not fit has no code
     if recorder.device.is_amd:
-        kernels = recorder.compiled.values()
-        return {
-            code_fingerprint(_binary(kernel)): count_amd_instructions(kernel.asm[_AMD_TEXT]) for kernel in kernels
-        }, ""
+        return {code_fingerprint(_binary(kernel)): _amd_instructions(kernel.asm[_AMD_TEXT]) for kernel in kernels}, ""
     from triton.runtime.cache import get_cache_manager  # noqa: PLC0415 - heavy
 
     counts: dict[str, InstructionCounts] = {}
     missing: dict[str, bytes] = {}
     managers = {}
-    for kernel in recorder.compiled.values():
+    for kernel in kernels:
         fingerprint = code_fingerprint(_binary(kernel))
         key = f"{_COUNTS} {recorder.device.arch} {fingerprint}"
         managers[fingerprint] = get_cache_manager(hashlib.sha256(key.encode()).hexdigest())
@@ -163,6 +164,11 @@ def _counted(recorder: Recorder) -> tuple[dict[str, InstructionCounts], str]:
     for fingerprint, counted in fresh.items():
         managers[fingerprint].put(to_json(counted), _COUNTS_FILE)
     return counts | fresh, ""
+
+
+@functools.lru_cache(maxsize=_KEPT_COUNTS)
+def _amd_instructions(text: str) -> InstructionCounts:
+    return count_amd_instructions(text)
 
 
 def _with_counts(fact: KernelFacts, counts: InstructionCounts | None, uncounted: str) -> KernelFacts:

@@ -26,6 +26,9 @@ def pretend_gpu(
     interpreted (``TRITON_INTERPRET=1`` before Triton was imported) they are computed, after `correct_interpreter`;
     compiled kernels leave their outputs as they were.
 
+    A kernel that takes more shared memory than the device has is compiled until that is known, and its launch refused;
+    it has no code.
+
     The autotuner compiles every configuration, none of which is timed, and takes the first that fits: of those that
     its own ``perf_model`` puts first, if it has one. With `Autotune.PREDICTED` it compiles these alone, with
     `Autotune.FIRST` no further than the one that it takes, and where kernels are interpreted it takes the first and

@@ -15,6 +15,7 @@ from triton.runtime.driver import driver as active_driver
 from flopwatch.errors import UsageError
 from flopwatch.static.capture import Capture
 from flopwatch.static.driver import PretendedDriver
+from flopwatch.static.stages import stop_where_unfit
 from flopwatch.static.tensors import PretendedTensors, pretended_tensors
 from flopwatch.static.torch_cuda import patch_torch
 from flopwatch.static.triton_version import check_triton_version
@@ -22,10 +23,12 @@ from flopwatch.static.triton_version import check_triton_version
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from flopwatch.static.device import Device
     from flopwatch.static.recorder import Recorder
 
 # Kernels that Triton compiled by itself lie in its cache without ptxas's words; the number changes with their format.
-_CACHE_FOLDER = "flopwatch-1"
+# What does not fit a device has no code (`flopwatch.static.stages`), and may fit another of the same target.
+_CACHE_FOLDER = "flopwatch-1-{most_shared_bytes}"
 
 _now_pretending = False
 _wanted_default: torch.device | None = None
@@ -47,7 +50,8 @@ def pretended(recorder: Recorder, kind: Literal["meta", "cpu"]) -> Iterator[None
         _pretend_one(restore)
         patch_torch(recorder.device, restore)
         _activate(PretendedDriver(recorder.device), restore)
-        _use_own_cache(restore)
+        _use_own_cache(recorder.device, restore)
+        stop_where_unfit(recorder.device, restore)
         Capture(recorder, kind, restore).install()
         if interpreted:
             refuse_compiled(restore)
@@ -78,9 +82,10 @@ def _activate(driver: PretendedDriver, restore: contextlib.ExitStack) -> None:
         setattr(active_driver, name, driver)
 
 
-def _use_own_cache(restore: contextlib.ExitStack) -> None:
+def _use_own_cache(device: Device, restore: contextlib.ExitStack) -> None:
     restore.enter_context(triton.knobs.cache.scope())
-    triton.knobs.cache.dir = str(Path(triton.knobs.cache.dir) / _CACHE_FOLDER)
+    folder = _CACHE_FOLDER.format(most_shared_bytes=device.max_shared_bytes_per_block)
+    triton.knobs.cache.dir = str(Path(triton.knobs.cache.dir) / folder)
 
 
 def _follow_autograd(tensors: PretendedTensors, restore: contextlib.ExitStack) -> None:
