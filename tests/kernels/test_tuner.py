@@ -11,7 +11,8 @@ from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
 from flopwatch.gate.choices import TIE as GATES_TIE
-from flopwatch.kernels import known
+from flopwatch.kernels import tuner as tuner_module
+from flopwatch.kernels.known import known_choices
 from flopwatch.kernels.tuner import KIND, TIE, VARIABLE, Tuner
 from flopwatch.static.reached import _TUNER_MEMORY as MEMORY
 
@@ -104,7 +105,7 @@ def table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     }
     entries = [{"gpu": "NVIDIA H200", "choices": [choice]}, {"gpu": "NVIDIA A100", "choices": []}]
     (tmp_path / "gpu.json").write_text(json.dumps({"entries": entries}), encoding="utf-8")
-    monkeypatch.setattr(known.known_choices, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(tuner_module, "_choices_of", lambda kernel: known_choices(kernel, tmp_path))
 
 
 def small(configs: list[triton.Config], _named: Mapping[str, object], **_options: object) -> list[triton.Config]:

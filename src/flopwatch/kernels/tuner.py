@@ -6,6 +6,7 @@ What is left out of the list is left out of a call alone. The list itself stays 
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ KIND = "kind"
 #: Candidates as close as this to the fastest, as a ratio, are as fast, and the first of them in the list is taken: the
 #: gate, too, takes no notice of less (`flopwatch.gate.choices.TIE`).
 TIE = 0.004
+#: Tables are read once, when a kernel is first tuned.
+_choices_of = functools.cache(known_choices)
 
 
 def triton_configs(configs: Iterable[MatmulConfig | AttentionConfig]) -> list[triton.Config]:
@@ -77,7 +80,6 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
         by = {"early_config_prune": rule, "perf_model": model, "top_k": TOP_K}
         super().__init__(fn, names, configs, keys, None, None, prune_configs_by=by, cache_results=True)
         self.kind = kind
-        self.known = known_choices(self.base_fn.__name__)
 
     @property
     def nargs(self) -> dict[str, Any] | None:
@@ -127,14 +129,15 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
 
     def _known_config(self, kwargs: dict[str, Any]) -> str:
         """Return the configuration that the tables have for a call, without what later Tritons add; "" for none."""
-        if not self.known:
+        known = _choices_of(self.base_fn.__name__)
+        if not known:
             return ""
         given = {**(self.nargs or {}), **kwargs}
         types = [
             str(value.dtype) for name, value in given.items() if name in self.arg_names and hasattr(value, "dtype")
         ]
         key = key_text([*(given[name] for name in self.keys if name in given), *types])
-        return self.known.get((torch.cuda.get_device_name(), key), "")
+        return known.get((torch.cuda.get_device_name(), key), "")
 
     def _first_of_the_fastest(self) -> triton.Config:
         """Return the first in declared order of those that are as fast as the fastest."""
