@@ -6,7 +6,8 @@ compiled flex_attention, which takes tens of seconds to compile at each point. W
 `evidence.candidates`.
 
 ``python -m evidence.attention_candidates choose OUT.json`` writes for which calls `flash_attention` takes a winner
-(`evidence.routes`), and needs no GPU.
+(`evidence.routes`), and needs no GPU. With --held-out the points are other sizes, and the one candidate is what calls
+take there by the rule of `flopwatch.kernels.hopper_choice`.
 """
 
 from __future__ import annotations
@@ -26,14 +27,18 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from evidence.candidates import main
 from evidence.race import Contest, Point
-from evidence.routes import PLAIN, take_plain_kernels
+from evidence.routes import take_plain_kernels
 from evidence.turns import GpuTurns, is_alive
 from flopwatch.kernels import flash_attention
 from flopwatch.kernels import hopper_attention as hopper
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, HopperAttentionConfig, hopper_attention, prepare
+from flopwatch.kernels.hopper_choice import attention_config
+from flopwatch.kernels.known import PLAIN, TABLES
 from flopwatch.kernels.reference import attention_reference
 from flopwatch.kernels.routes import attention_key
+from flopwatch.measure.inputs import input_bytes
 from flopwatch.measure.machine import toolchain_versions
+from flopwatch.measure.timer import COLD_L2_FACTOR
 from flopwatch.model import Case, Choice
 
 if TYPE_CHECKING:
@@ -45,7 +50,28 @@ HEAD_DIMS = (64, 128, 32, 256)
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 TOKENS = 16384
 HIDDEN = 2048
-#: Each of q, k, v and the output has 67 MB, so that two sets turn over an L2 cache of 50 MB.
+#: Multiprocessors of an H200.
+PROCESSORS = 132
+#: Sizes that decided nothing: B, H, H_KV, S, D, and whether causal. A wave of tiles and many, shared heads, and lengths
+#: between those that were raced.
+HELD_OUT = (
+    (1, 16, 16, 1024, 128, 1),
+    (1, 12, 12, 2048, 64, 1),
+    (1, 8, 8, 2048, 128, 0),
+    (2, 32, 8, 4096, 128, 1),
+    (4, 32, 32, 1536, 128, 1),
+    (1, 32, 8, 8192, 128, 1),
+    (3, 44, 44, 1024, 64, 0),
+    (16, 12, 12, 512, 64, 0),
+    (16, 16, 16, 1024, 64, 1),
+    (1, 24, 24, 4352, 128, 0),
+    (2, 16, 16, 3000, 64, 1),
+    (1, 4, 4, 16384, 128, 1),
+    (2, 8, 8, 2048, 256, 1),
+    (4, 4, 4, 1100, 256, 0),
+    (1, 8, 1, 4096, 256, 1),
+)
+#: Each of q, k, v and the output has 67 MB, so that two sets turn over an L2 cache of 50 MB. Smaller ones take more.
 SETS = 2
 #: Relative error, as a norm, of float16 weights and results: 3e-4 is what rounding them gives.
 LARGEST_ERROR = 1.5e-3
@@ -67,6 +93,48 @@ class Compilation:
         """Compile it into Triton's cache, without a launch."""
         q, k, v, out = torch.empty(4, 1, 2, 1024, self.head_dim, device="cuda", dtype=torch.float16)
         prepare(q, k, v, out, self.config, causal=self.causal).compile()
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of a call.
+
+    Attributes:
+        batch: B.
+        heads: H, of the queries.
+        kv_heads: H_KV, of keys and values.
+        length: of both sequences.
+        head_dim: D.
+        causal: whether a query sees only the keys up to its own position.
+    """
+
+    batch: int
+    heads: int
+    kv_heads: int
+    length: int
+    head_dim: int
+    causal: bool
+
+    @classmethod
+    def of(cls, point: Point) -> Sizes:
+        """Return those of a point, which of the raced ones has no more than head_dim, mask and length."""
+        values = list(map(int, point.values))
+        if len(values) == 3:  # noqa: PLR2004 - as above
+            head_dim, causal, length = values
+            heads = HIDDEN // head_dim
+            values = [TOKENS // length, heads, heads, length, head_dim, causal]
+        batch, heads, kv_heads, length, head_dim, causal = values
+        return cls(batch, heads, kv_heads, length, head_dim, bool(causal))
+
+    @property
+    def queries(self) -> tuple[int, int, int, int]:
+        """Shape of q."""
+        return self.batch, self.heads, self.length, self.head_dim
+
+    @property
+    def keys(self) -> tuple[int, int, int, int]:
+        """Shape of k and of v."""
+        return self.batch, self.kv_heads, self.length, self.head_dim
 
 
 class Sampled:
@@ -107,9 +175,11 @@ class AttentionExperiment:
 
     Attributes:
         flex: compiled flex_attention is a peer, too.
+        held_out: the points are others, with one candidate each: what is taken there by a rule.
     """
 
     flex: bool = False
+    held_out: bool = False
 
     @property
     def source(self) -> str:
@@ -122,6 +192,16 @@ class AttentionExperiment:
 
     def points(self) -> Sequence[Point]:
         """Return all points, by head_dim."""
+        if self.held_out:
+            return [
+                Point(
+                    name=f"{'x'.join(map(str, sizes[:5]))} {'causal' if sizes[5] else 'full'}",
+                    group="held out",
+                    flops=4.0 * sizes[0] * sizes[1] * sizes[3] ** 2 * sizes[4] * (0.5 if sizes[5] else 1.0),
+                    values=sizes,
+                )
+                for sizes in HELD_OUT
+            ]
         return [
             Point(
                 name=f"{head_dim} {'causal' if causal else 'full'} {length}",
@@ -134,27 +214,45 @@ class AttentionExperiment:
 
     def compilations(self, point: Point) -> Sequence[Callable[[], object]]:
         """Return what compiles the configurations of a head_dim."""
-        head_dim, causal, _ = _values(point)
-        return [Compilation(head_dim, bool(causal), config) for config in HOPPER_ATTENTION[head_dim]]
+        sizes = Sizes.of(point)
+        return [Compilation(sizes.head_dim, sizes.causal, config) for config in self.candidates(sizes)]
+
+    def candidates(self, sizes: Sizes) -> Sequence[HopperAttentionConfig]:
+        """Return what is raced."""
+        configs = HOPPER_ATTENTION[sizes.head_dim]
+        if not self.held_out:
+            return configs
+        q, k = (torch.empty(shape, device="meta", dtype=torch.float16) for shape in (sizes.queries, sizes.keys))
+        name = attention_config(attention_key(q, k, q, causal=sizes.causal), TABLES, processors=PROCESSORS)
+        return [config for config in configs if config.name == name]
 
     def contest(self, point: Point) -> Contest:
         """Draw the inputs, and compute some rows of the result in float64."""
-        head_dim, causal, length = _values(point)
-        shape = _shape(head_dim, length)
+        sizes = Sizes.of(point)
+        causal, queries = sizes.causal, sizes.queries
         generator = torch.Generator(device="cuda").manual_seed(_SEED)
-        drawn = [torch.randn(shape, device="cuda", generator=generator).half() for _ in range(3 * SETS)]
-        sets = [(drawn[3 * index], drawn[3 * index + 1], drawn[3 * index + 2]) for index in range(SETS)]
-        outs = [torch.empty(shape, device="cuda", dtype=torch.float16) for _ in range(SETS)]
-        sampled = Sampled(*sets[0], causal=bool(causal))
+
+        def drawn(shape: tuple[int, ...]) -> torch.Tensor:
+            return torch.randn(shape, device="cuda", generator=generator).half()
+
+        sets = [(drawn(queries), drawn(sizes.keys), drawn(sizes.keys)) for _ in range(SETS)]
+        cold_bytes = COLD_L2_FACTOR * torch.cuda.get_device_properties().L2_cache_size
+        while sum(map(input_bytes, sets)) < cold_bytes:
+            sets.append((drawn(queries), drawn(sizes.keys), drawn(sizes.keys)))
+        # Of heads that share keys torch's kernels get copies, which not all of them can do without.
+        times = sizes.heads // sizes.kv_heads
+        repeated = [(q, k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)) for q, k, v in sets]
+        outs = [torch.empty(queries, device="cuda", dtype=torch.float16) for _ in sets]
+        sampled = Sampled(*repeated[0], causal=causal)
 
         def launched(config: HopperAttentionConfig, index: int) -> torch.Tensor:
             q, k, v = sets[index]
-            return hopper_attention(q, k, v, config, causal=bool(causal), out=outs[index])
+            return hopper_attention(q, k, v, config, causal=causal, out=outs[index])
 
         def asked(backend: SDPBackend, index: int) -> torch.Tensor:
-            q, k, v = sets[index]
+            q, k, v = repeated[index]
             with sdpa_kernel(backend):
-                return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=bool(causal))
+                return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
         def wrong(call: Call) -> str:
             outs[0].fill_(math.nan)
@@ -165,13 +263,13 @@ class AttentionExperiment:
 
         take_plain_kernels()
         peers: dict[str, Maker] = {name: partial(partial, asked, backend) for name, backend in _PEERS.items()}
-        peers[PLAIN] = partial(partial, lambda index: flash_attention(*sets[index], causal=bool(causal)))
+        peers[PLAIN] = partial(partial, lambda index: flash_attention(*sets[index], causal=causal))
         if self.flex:
-            peers["flex"] = partial(_flex, sets, causal=bool(causal))
+            peers["flex"] = partial(_flex, repeated, causal=causal)
         candidates: dict[str, Maker] = {
-            f"{head_dim}: {config.name}": partial(partial, launched, config) for config in HOPPER_ATTENTION[head_dim]
+            f"{sizes.head_dim}: {config.name}": partial(partial, launched, config) for config in self.candidates(sizes)
         }
-        return Contest(peers=peers, candidates=candidates, wrong=wrong, sets=SETS)
+        return Contest(peers=peers, candidates=candidates, wrong=wrong, sets=len(sets))
 
     def turns(self, calls: Mapping[str, Call], sets: int) -> GpuTurns:
         """Capture these calls."""
@@ -188,23 +286,19 @@ class AttentionExperiment:
 
     def case(self, point: Point) -> Case:
         """Return the case whose calls are those of a point."""
-        head_dim, causal, length = _values(point)
-        shape = "x".join(map(str, _shape(head_dim, length)))
-        return Case(suite="Attention", values=(shape, "causal" if causal else "full", "flopwatch"))
+        sizes = Sizes.of(point)
+        shape = "x".join(map(str, sizes.queries))
+        return Case(suite="Attention", values=(shape, "causal" if sizes.causal else "full", "flopwatch"))
 
     def route(self, point: Point, winner: str) -> Choice | None:
         """Return what calls of those sizes take; None where the winner is gone."""
-        head_dim, causal, length = _values(point)
-        name = winner.removeprefix(f"{head_dim}: ")
-        if name not in {config.name for config in HOPPER_ATTENTION[head_dim]}:
+        sizes = Sizes.of(point)
+        name = winner.removeprefix(f"{sizes.head_dim}: ")
+        if name not in {config.name for config in HOPPER_ATTENTION[sizes.head_dim]}:
             return None
-        q = torch.empty(_shape(head_dim, length), device="meta", dtype=torch.float16)
-        key = attention_key(q, q, q, causal=bool(causal))
+        q, k = (torch.empty(shape, device="meta", dtype=torch.float16) for shape in (sizes.queries, sizes.keys))
+        key = attention_key(q, k, q, causal=sizes.causal)
         return Choice(kernel="hopper_attention_kernel", config=name, key=key)
-
-
-def _shape(head_dim: int, length: int) -> tuple[int, int, int, int]:
-    return TOKENS // length, HIDDEN // head_dim, length, head_dim
 
 
 def _flex(sets: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], *, causal: bool) -> Call:
@@ -225,17 +319,12 @@ def _minus(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> l
     return [one - other for one, other in zip(found, expected, strict=True)]
 
 
-def _values(point: Point) -> tuple[int, int, int]:
-    head_dim, causal, length = map(int, point.values)
-    return head_dim, causal, length
-
-
 if __name__ == "__main__":
-    options = [option for option in sys.argv[1:] if option != "--flex"]
+    options = [option for option in sys.argv[1:] if option not in {"--flex", "--held-out"}]
     if not {"--table", "choose"} & set(options) and not torch.cuda.is_available():
         sys.exit("there is no GPU here: candidates are raced on an H200")
     main(
-        AttentionExperiment(flex="--flex" in sys.argv),
+        AttentionExperiment(flex="--flex" in sys.argv, held_out="--held-out" in sys.argv),
         options,
         "python -m evidence.attention_candidates",
         str(__doc__),

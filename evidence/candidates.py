@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from evidence.race import BrokenContextError, Experiment, Outcome, Point, first_line, race
-from evidence.routes import PLAIN, choose
+from evidence.routes import choose
+from flopwatch.kernels.known import PLAIN
 from flopwatch.model import from_json, to_json
 
 if TYPE_CHECKING:
@@ -78,7 +79,12 @@ def main(experiment: RoutedExperiment, arguments: Sequence[str], program: str, d
     )
     parser.add_argument("out", type=Path, help="written after each point, and read first: points in it are not raced")
     parser.add_argument("--seconds", type=float, default=500.0, help="begin no point that may end after this (500)")
-    parser.add_argument("--only", default="", metavar="WORDS", help="points whose name has each of these")
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="WORDS",
+        help="points whose name has each of these, or one of a word's parts between commas",
+    )
     parser.add_argument("--processes", type=int, default=16, help="that compile; 0 compiles at first use (16)")
     parser.add_argument("--table", action="store_true", help="only print what OUT has")
     options = parser.parse_args(arguments)
@@ -111,7 +117,7 @@ def run(
         experiment: what is raced.
         out: the JSON; written after each point.
         seconds: no point is begun that may end after this, by the longest one so far.
-        words: only points whose name holds all of them.
+        words: only points whose name holds all of them; of a word with commas, one of its parts.
         processes: that compile everything beforehand.
         step_s: a step that takes longer is killed with its process.
         start_s: what the first step of a process may take beyond that.
@@ -120,7 +126,8 @@ def run(
     findings = Findings.read(out, experiment.source)
     out.parent.mkdir(parents=True, exist_ok=True)
     known = {outcome.point for outcome in findings.outcomes if not outcome.reason}
-    points = [point for point in experiment.points() if all(word in point.name.split() for word in words)]
+    wanted = [set(word.split(",")) for word in words]
+    points = [point for point in experiment.points() if all(parts & set(point.name.split()) for parts in wanted)]
     points = [point for point in points if point not in known]
     if processes:
         jobs = dict.fromkeys(job for point in points for job in experiment.compilations(point))

@@ -5,7 +5,8 @@ Everything in `flopwatch.kernels` that `triton_matmul` takes only where a table 
 and the best dozen of a shape is raced. What is written can be continued; see `evidence.candidates`.
 
 ``python -m evidence.matmul_candidates choose OUT.json`` writes the winners into that table (`evidence.routes`), and
-needs no GPU.
+needs no GPU. With --held-out the products are others, and the one candidate is what calls take there by the rule of
+`flopwatch.kernels.hopper_choice`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ import triton
 from evidence.candidates import main
 from evidence.peer_shapes import MATMUL, MATMUL_DTYPES, sizes
 from evidence.race import Contest, Point
-from evidence.routes import PLAIN as PLAIN_PEER
 from evidence.routes import take_plain_kernels
 from evidence.turns import GpuTurns, is_alive
 from flopwatch.kernels import stream_k, triton_matmul
+from flopwatch.kernels.hopper_choice import predicted_cycles, product_config, schedule_of, tiles_of
 from flopwatch.kernels.hopper_matmul import (
     OTHER_GROUPS,
     TILES,
@@ -36,12 +37,19 @@ from flopwatch.kernels.hopper_matmul import (
     hopper_matmul,
     prepare_hopper,
 )
+from flopwatch.kernels.hopper_short import (
+    SHORT_TILES,
+    ShortConfig,
+    can_multiply_short,
+    hopper_short_matmul,
+    prepare_short,
+)
+from flopwatch.kernels.known import PLAIN as PLAIN_PEER
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.kernels.routes import product_key
 from flopwatch.kernels.scratch import in_scratch
 from flopwatch.kernels.stream_k import (
     Balance,
-    Schedule,
     StreamKConfig,
     Workspace,
     prepare_stream_k,
@@ -62,7 +70,7 @@ if TYPE_CHECKING:
     from evidence.race import Call, Maker
     from flopwatch.kernels.prepared import Prepared
 
-    Config: TypeAlias = HopperConfig | ThinConfig | StreamKConfig
+    Config: TypeAlias = HopperConfig | ShortConfig | ThinConfig | StreamKConfig
 
 #: Multiprocessors of an H200, for which the candidates are ordered.
 PROCESSORS = 132
@@ -71,18 +79,26 @@ MOST, REGROUPED = 10, 2
 (PLAIN,) = stream_k.CANDIDATES
 #: Its tiles are small: raced up to here.
 PLAIN_BELOW = 2**36
+#: Products with `hopper_short_kernel`: multiplications and elements of C, of which 2**23 are two waves of its largest
+#: tiles. Of its tiles the best are raced as they leave by the tensor memory accelerator, the very best also directly.
+SHORT_BELOW, SHORT_WAVES, MOST_SHORT, MOST_DIRECT = 2**34, 2**23, 5, 3
+#: Of one of its programs, as `flopwatch.kernels.hopper_choice` has them: bytes that a multiprocessor loads in a cycle,
+#: and cycles that a tile costs beside its steps.
+_FILL, _TILE = 50.0, 1500.0
 #: As in `evidence.peered`: rounding costs half a unit, and cuBLAS may round the parts of a float16 sum, half a unit
 #: each. A product of one pair of elements too few is off by more: up to 20, of a largest sum of 350 (K = 4096).
 CEILING_EPS = 4.0
-#: A program's cycles on an H200, roughly: bytes of shared memory filled a cycle and multiprocessor (8192x8192x1024 at
-#: 670 TFLOP/s with 128x128 tiles, 2026-11-20), and, guessed, what a tile or a part costs beside. They only order the
-#: candidates.
-_FILL, _TILE, _PART = 50.0, 1500.0, 2000.0
 #: Of the workspace that all candidates have in turn: more than any of them needs.
 _FLOATS, _FLAGS = 2**24, 2**16
 #: On which Hopper's kernels are compiled, which no size changes.
 _SMALL = (520, 776, 1032)
 _SEED = 20261122
+#: Products that decided nothing: of transformers' layers, of few rows and many, of sides between powers of two.
+HELD_OUT = (
+    *("512x4096x4096", "1024x5120x5120", "2048x8192x2048", "4096x1024x8192", "8192x5120x2048", "2048x11008x4096"),
+    *("256x8192x8192", "384x7168x2048", "16384x1536x1536", "1280x3840x1280", "1728x1728x1728", "2304x2304x2304"),
+    *("3000x3000x3000", "3584x3584x3584", "5000x5000x5000", "7168x7168x7168", "10240x2560x2560", "1024x32000x4096"),
+)
 
 
 def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Config]:
@@ -98,7 +114,7 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Config]
     )
     dealt: dict[tuple[object, ...], HopperConfig] = {}  # two ways to share may come to the same
     for config in ordered:
-        plan = _schedule(config, m, n, k, processors)
+        plan = schedule_of(config, m, n, k, processors=processors)
         dealt.setdefault((replace(config, balance=Balance.WHOLE), plan.programs, plan.shared), config)
     first = list(dealt.values())
     chosen: list[Config] = []
@@ -108,41 +124,33 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Config]
     else:
         chosen += first[:MOST]
         for config in first[:REGROUPED]:
-            if _tiles(config, m, n) >= 2 * processors:
+            if tiles_of(config, m, n) >= 2 * processors:
                 chosen += [replace(config, group_m=group) for group in OTHER_GROUPS]
         if m * n * k < PLAIN_BELOW:
             chosen.append(PLAIN)
+    if m * n * k < SHORT_BELOW and m * n <= SHORT_WAVES:
+        short = sorted(
+            (tile for tile in SHORT_TILES if m > MOST_ROWS or tile.block_m <= MOST_ROWS),
+            key=lambda tile: short_cycles(tile, m, n, k, processors=processors),
+        )
+        chosen += short[:MOST_SHORT]
+        chosen += [replace(tile, through_shared=False) for tile in short[:MOST_DIRECT]]
     return {str(config): config for config in chosen}
 
 
-def predicted_cycles(config: HopperConfig, m: int, n: int, k: int, *, processors: int = PROCESSORS) -> float:
+def short_cycles(config: ShortConfig, m: int, n: int, k: int, *, processors: int = PROCESSORS) -> float:
     """Estimate how long the busiest multiprocessor works.
 
-    >>> whole, shared = (replace(TILES[4], balance=balance) for balance in (Balance.WHOLE, Balance.WAVE))
-    >>> predicted_cycles(whole, 1536, 1536, 1536) > 1.3 * predicted_cycles(shared, 1536, 1536, 1536)
+    >>> low, high = (ShortConfig(block_m=m, block_n=2 * m, stages=4) for m in (64, 128))
+    >>> short_cycles(low, 1024, 1024, 1024) < short_cycles(high, 1024, 1024, 1024)
     True
     """
-    steps, tiles = math.ceil(k / config.block_k), _tiles(config, m, n)
-    plan = _schedule(config, m, n, k, processors)
-    # A multiprocessor multiplies 2048 pairs a cycle; an instruction of few columns waits for shared memory.
     multiply = config.block_m * config.block_n * config.block_k / 2048 * max(1.0, 64 / config.block_n)
     fill = (config.block_m + config.block_n) * config.block_k * 2 / _FILL
-    share = math.ceil(plan.shared * steps / plan.programs)
-    whole = math.ceil((tiles - plan.shared) / plan.programs)
-    cycles = (share + whole * steps) * max(multiply, fill) + (whole + bool(share)) * _TILE
-    if plan.shared:
-        parts = max(1, math.ceil(plan.programs / plan.shared) - 1)
-        cycles += (1 + parts) * (config.block_m * config.block_n * 4 / _FILL) + _PART
-    return cycles * math.ceil(plan.programs / processors)
-
-
-def _tiles(config: HopperConfig, m: int, n: int) -> int:
-    return math.ceil(m / config.block_m) * math.ceil(n / config.block_n)
-
-
-def _schedule(config: HopperConfig, m: int, n: int, k: int, processors: int) -> Schedule:
-    slots = processors * config.per_processor
-    return Schedule.of(_tiles(config, m, n), math.ceil(k / config.block_k), slots=slots, balance=config.balance)
+    tiles = math.ceil(math.ceil(m / config.block_m) * math.ceil(n / config.block_n) / processors)
+    rounds = math.ceil(tiles / config.per_processor)
+    # A round waits for its first step, and for the product of its last.
+    return tiles * math.ceil(k / config.block_k) * max(multiply, fill) + rounds * (fill + multiply + _TILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +175,8 @@ def prepared(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, config: Config) 
     match config:
         case HopperConfig():
             return prepare_hopper(a, b, c, config)
+        case ShortConfig():
+            return prepare_short(a, b, c, config)
         case ThinConfig():
             return prepare_thin(a, b, c, config)
         case StreamKConfig():
@@ -176,11 +186,14 @@ def prepared(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, config: Config) 
 def multiply(a: torch.Tensor, b: torch.Tensor, config: Config, workspace: Workspace) -> torch.Tensor:
     """Multiply by a candidate; what tensor maps do not take is copied first, which is part of its time."""
     match config:
-        case HopperConfig():
+        case HopperConfig() | ShortConfig():
             columns = b.shape[1]
             if not can_multiply(a, b):
                 a, b = in_scratch(a, b)
-            c = hopper_matmul(a, b, config, workspace=workspace)
+            if isinstance(config, ShortConfig):
+                c = hopper_short_matmul(a, b, config)
+            else:
+                c = hopper_matmul(a, b, config, workspace=workspace)
             return c if c.shape[1] == columns else c[:, :columns].contiguous()
         case ThinConfig():
             return thin_matmul(a, b, config, workspace=workspace)
@@ -190,14 +203,20 @@ def multiply(a: torch.Tensor, b: torch.Tensor, config: Config, workspace: Worksp
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatmulExperiment:
-    """All products, in both dtypes, float16 first."""
+    """All products, in both dtypes, float16 first.
+
+    Attributes:
+        held_out: the products are others, with one candidate each: what is taken there by a rule.
+    """
+
+    held_out: bool = False
 
     @property
     def source(self) -> str:
         """What outcomes depend on: the kernels' files and who compiles them."""
         folder = Path(stream_k.__file__).parent
         others = (folder / f"{name}.py" for name in ("stream_k", "thin_matmul", "tiles", "matmul", "configs"))
-        files = [*sorted(folder.glob("hopper_matmul*.py")), *others]
+        files = [*sorted(folder.glob("hopper_matmul*.py")), *sorted(folder.glob("hopper_short*.py")), *others]
         text = b"".join(path.read_bytes() for path in files)
         return f"{hashlib.sha256(text).hexdigest()[:16]} triton {triton.__version__} torch {torch.__version__}"
 
@@ -211,19 +230,28 @@ class MatmulExperiment:
                 values=(shape, dtype),
             )
             for dtype in MATMUL_DTYPES
-            for shape in MATMUL
+            for shape in (HELD_OUT if self.held_out else MATMUL)
         ]
 
+    def candidates(self, shape: str) -> Mapping[str, Config]:
+        """Return what is raced for a shape."""
+        if not self.held_out:
+            return candidates(shape)
+        config = product_config(*sizes(shape), processors=PROCESSORS)
+        return {} if config is None else {str(config): config}
+
     def compilations(self, point: Point) -> Sequence[Callable[[], object]]:
-        """Return what compiles the candidates: of Hopper's kernel all sizes, and all ways to share, have one code."""
+        """Return what compiles the candidates: of Hopper's kernels all sizes, and all ways to share, have one code."""
         shape, dtype = map(str, point.values)
         m, n, k = sizes(shape)
         jobs = []
-        for config in candidates(shape).values():
+        for config in self.candidates(shape).values():
             if isinstance(config, HopperConfig):
-                shares = bool(_schedule(config, m, n, k, PROCESSORS).shared)
+                shares = bool(schedule_of(config, m, n, k, processors=PROCESSORS).shared)
                 same = replace(config, balance=Balance.REST if shares else Balance.WHOLE)
                 jobs.append(Compilation(_SMALL, dtype, same))
+            elif isinstance(config, ShortConfig):
+                jobs.append(Compilation(_SMALL, dtype, config))
             else:
                 jobs.append(Compilation((m, n, k), dtype, config))
         return jobs
@@ -265,7 +293,7 @@ class MatmulExperiment:
             PLAIN_PEER: partial(partial, lambda index: triton_matmul(*sets[index])),
         }
         raced_by_name: dict[str, Maker] = {
-            name: partial(partial, raced, config) for name, config in candidates(shape).items()
+            name: partial(partial, raced, config) for name, config in self.candidates(shape).items()
         }
         return Contest(peers=peers, candidates=raced_by_name, wrong=wrong, sets=count)
 
@@ -291,9 +319,11 @@ class MatmulExperiment:
         shape, dtype = map(str, point.values)
         m, n, k = sizes(shape)
         a, b, c = (torch.empty(s, device="meta", dtype=getattr(torch, dtype)) for s in ((m, k), (k, n), (m, n)))
-        match candidates(shape).get(winner):
+        match self.candidates(shape).get(winner):
             case HopperConfig() if can_multiply(a, b):
                 kernel = "hopper_matmul_kernel"
+            case ShortConfig() if can_multiply_short(a, b):
+                kernel = "hopper_short_kernel"
             case ThinConfig():
                 kernel = "thin_matmul_kernel"
             case StreamKConfig():
@@ -306,4 +336,9 @@ class MatmulExperiment:
 if __name__ == "__main__":
     if not {"--table", "choose"} & set(sys.argv) and not torch.cuda.is_available():
         sys.exit("there is no GPU here: candidates are raced on an H200")
-    main(MatmulExperiment(), sys.argv[1:], "python -m evidence.matmul_candidates", str(__doc__))
+    main(
+        MatmulExperiment(held_out="--held-out" in sys.argv),
+        [option for option in sys.argv[1:] if option != "--held-out"],
+        "python -m evidence.matmul_candidates",
+        str(__doc__),
+    )

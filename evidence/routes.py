@@ -1,39 +1,41 @@
 """What the races found, as a table that public functions read: ``choose RESULT.json`` of both experiments of kernels.
 
 A winner is chosen for the calls that it was raced on if it is faster than the plain kernel by more than what makes up
-for what it costs beside: by the lower of the 99 % bounds, on samples that chose nothing. All of a race were right
-against float64 before they were timed. Earlier choices for the same calls are replaced, or taken back.
+for what it costs beside: by the lower of the 99 % bounds, on samples that chose nothing; otherwise the table has the
+plain kernel for them. All of a race were right against float64 before they were timed. Earlier choices for the same
+calls are replaced.
 """
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
+import os
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from evidence.race import FINAL_ROUNDS, Experiment
 from flopwatch.compare.result import Speed
 from flopwatch.kernels import routes
-from flopwatch.kernels.known import TABLES
+from flopwatch.kernels.known import PLAIN, TABLES
 from flopwatch.model import to_json
 from flopwatch.tune.table import Entry, Table, read_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from evidence.candidates import Findings
     from evidence.race import Outcome, Point, Ratio
     from flopwatch.model import Case, Choice
 
-#: A peer in each race: the public function, in the kernel that it takes where no table says otherwise.
-PLAIN = "plain"
 #: A winner is faster by more than this. Gluon is another language, which changes with each Triton: its kernels have to
 #: be worth it, by 3 %. Of plain Triton's, what the gate would not notice does not count (`flopwatch.gate.choices.TIE`).
 GLUON_GAIN, TRITON_GAIN = 0.03, 0.004
 GAINS = MappingProxyType(
     {
         "hopper_matmul_kernel": GLUON_GAIN,
+        "hopper_short_kernel": GLUON_GAIN,
         "hopper_attention_kernel": GLUON_GAIN,
         "thin_matmul_kernel": TRITON_GAIN,
         "stream_k_kernel": TRITON_GAIN,
@@ -54,8 +56,8 @@ class RoutedExperiment(Experiment, Protocol):
 
 
 def take_plain_kernels() -> None:
-    """Have the public functions of this process take plain kernels, whatever the tables have."""
-    routes.FOLDER = Path("no tables")
+    """Have the public functions of this process, and of those that it starts, take plain kernels."""
+    os.environ[routes.KERNELS_VARIABLE] = PLAIN
 
 
 def choose(findings: Findings, experiment: RoutedExperiment, command: str, path: Path = TABLE) -> Iterator[str]:
@@ -77,12 +79,11 @@ def choose(findings: Findings, experiment: RoutedExperiment, command: str, path:
             why = f"{outcome.winner} cannot be taken" if outcome.winner else outcome.reason
             yield f"{outcome.point.name}: plain; {why}"
             continue
-        taken = ratio.lower > 1 + GAINS[choice.kernel]
-        if taken:
-            entries[place] = _entry(place[1], choice, ratio, outcome, findings, command)
-        kernel = choice.kernel if taken else "plain"
+        if ratio.lower <= 1 + GAINS[choice.kernel]:
+            choice = replace(choice, kernel=PLAIN, config=PLAIN)
+        entries[place] = _entry(place[1], choice, ratio, outcome, findings, command)
         speed = f"{ratio.speed:.3f} [{ratio.lower:.3f}, {ratio.upper:.3f}] of the plain kernel's speed"
-        yield f"{outcome.point.name}: {kernel}; {outcome.winner} has {speed}"
+        yield f"{outcome.point.name}: {choice.kernel}; {outcome.winner} has {speed}"
     path.write_bytes(to_json(Table(entries=tuple(entries.values())), indent=2) + b"\n")
 
 
@@ -91,13 +92,16 @@ def _entry(  # noqa: PLR0917 - private
 ) -> Entry:
     about = dict(findings.about)
     estimate, lower, upper = (math.log(value) for value in (ratio.speed, ratio.lower, ratio.upper))
+    gain = Speed(estimate=estimate, lower=lower, upper=upper, pairs=FINAL_ROUNDS)
+    is_plain = choice.kernel == PLAIN
+    taken = PLAIN if is_plain else outcome.winner
     return Entry(
         case=case,
         choices=(choice,),
         listed=False,  # of no autotuner's list: a gate cannot pin it
-        seconds=next(entry.seconds for entry in outcome.entries if entry.name == outcome.winner),
+        seconds=next(entry.seconds for entry in outcome.entries if entry.name == taken),
         instead_of=PLAIN,
-        gain=Speed(estimate=estimate, lower=lower, upper=upper, pairs=FINAL_ROUNDS),
+        gain=None if is_plain else gain,
         first_pass=None,
         date=findings.date,
         gpu=about.pop("gpu"),

@@ -31,6 +31,7 @@ from evidence import static_document
 from evidence.edits import KERNELS
 from evidence.planted import PLANTED
 from evidence.regressions import REGRESSIONS
+from evidence.routes import take_plain_kernels
 from evidence.static_records import Compilation, Measurement, Slowdown
 from flopwatch import git
 from flopwatch.checkout import checkout
@@ -63,6 +64,7 @@ _DEFAULT_DEVICE = "h200"
 
 def main(arguments: list[str]) -> None:
     """Do what is asked for."""
+    take_plain_kernels()  # changes are planted into these
     parser = argparse.ArgumentParser(
         prog="python -m evidence.static_calibration",
         description=__doc__,

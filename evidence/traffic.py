@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evidence.routes import take_plain_kernels
 from flopwatch.errors import FlopwatchError, MachineError
 from flopwatch.model import from_json, to_json
 from flopwatch.profile.counters import (
@@ -98,6 +99,7 @@ class Comparison:
 
 def main(arguments: list[str]) -> None:
     """Compare, and write the file."""
+    take_plain_kernels()  # the model reads no Gluon
     parser = argparse.ArgumentParser(
         prog="python -m evidence.traffic", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

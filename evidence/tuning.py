@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evidence.page import filled
+from evidence.routes import take_plain_kernels
 from flopwatch import git
 from flopwatch.config import Config
 from flopwatch.errors import FlopwatchError
@@ -79,6 +80,7 @@ class Tuning:
 
 def main(arguments: list[str]) -> None:
     """Record, or write the page, or time one first call for a recording."""
+    take_plain_kernels()  # theirs are the lists, and the rules
     parser = argparse.ArgumentParser(prog="python -m evidence.tuning", description=__doc__)
     parser.add_argument("file", type=Path, nargs="?", help="where the recording goes, or is")
     parser.add_argument("--docs", action="store_true", help="only write the page again")

@@ -108,7 +108,8 @@ def main(arguments: list[str]) -> None:
         "-k", dest="select", default="", metavar="TEXT", help="a trial, on cases with TEXT in their name"
     )
     options = parser.parse_args(arguments)
-    command = " ".join(["python -m evidence.wall_time", *arguments])
+    words = ["python -m evidence.wall_time", "OUT.json", "--only", ",".join(options.only)]
+    command = " ".join([*words, *(["-k", options.select] if options.select else [])])
     try:
         with contextlib.ExitStack() as stack:
             folder = options.folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="flopwatch-wall-"))

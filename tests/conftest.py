@@ -143,3 +143,9 @@ def toy(tmp_path: Path) -> ToyRepository:
     repository.git("init", "-q", "-b", "main")
     repository.commit("a kernel")
     return repository
+
+
+@pytest.fixture(autouse=True)
+def usual_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what a program asks for of this process's kernels forgotten after the test that called it."""
+    monkeypatch.setenv("FLOPWATCH_KERNELS", "")

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from evidence.attention_candidates import LARGEST_ERROR, AttentionExperiment, Compilation, Sampled
+from evidence.attention_candidates import HELD_OUT, LARGEST_ERROR, AttentionExperiment, Compilation, Sampled, Sizes
 
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, hopper_attention
 from flopwatch.kernels.hopper_attention_kernel import hopper_attention_kernel
@@ -19,6 +19,16 @@ def test_points_have_the_work_of_their_masks_and_sequences() -> None:
     assert 4.0 * 32 * 32 * 512 * 512 * 64 == points["64 full 512"].flops
     assert points["64 full 512"].flops == 2 * points["64 causal 512"].flops
     assert points["256 causal 16384"].flops == 32 * points["64 causal 512"].flops
+
+
+def test_what_is_held_out_was_not_raced_and_has_one_candidate() -> None:
+    experiment = AttentionExperiment(held_out=True)
+    raced = {Sizes.of(point) for point in AttentionExperiment().points()}
+    held_out = [Sizes.of(point) for point in experiment.points()]
+
+    assert len(set(held_out)) == len(HELD_OUT)
+    assert not raced & set(held_out)
+    assert [len(experiment.candidates(sizes)) for sizes in held_out] == [1] * len(HELD_OUT)
 
 
 def test_each_configuration_is_compiled_once_for_all_sequences() -> None:

@@ -159,6 +159,18 @@ def test_a_run_goes_on_where_the_one_before_it_stopped(made: Made) -> None:
     ]
 
 
+def test_a_run_takes_the_points_that_it_is_told_of(made: Made) -> None:
+    for words, taken in (
+        (["512,2048"], ["64 causal 512", "64 causal 2048"]),
+        (["causal", "1024,4096"], ["64 causal 1024"]),
+        (["full,causal", "256"], []),
+    ):
+        out = made.folder / f"{words[-1]}.json"
+        found = run(made.experiment("fast", points=3), out, seconds=600, words=words)
+
+        assert taken == [outcome.point.name for outcome in found.outcomes]
+
+
 def test_who_hung_is_written_down_though_no_time_is_left_for_the_point(made: Made) -> None:
     out = made.folder / "new" / "out.json"
 

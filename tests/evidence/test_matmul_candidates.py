@@ -9,18 +9,12 @@ from dataclasses import replace
 import pytest
 import torch
 from evidence import matmul_candidates
-from evidence.matmul_candidates import (
-    PLAIN,
-    Compilation,
-    MatmulExperiment,
-    candidates,
-    multiply,
-    predicted_cycles,
-)
+from evidence.matmul_candidates import HELD_OUT, PLAIN, Compilation, MatmulExperiment, candidates, multiply
 from evidence.peer_shapes import MATMUL, MATMUL_DTYPES
 from evidence.race import Point
 
 from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
+from flopwatch.kernels.hopper_short import ShortConfig
 from flopwatch.kernels.stream_k import Balance, Schedule, Workspace
 from flopwatch.kernels.thin_matmul import CANDIDATES, ThinConfig
 
@@ -39,8 +33,17 @@ def test_every_shape_is_raced_in_both_dtypes_float16_first() -> None:
 def test_every_shape_has_about_a_dozen_candidates_with_names_of_their_own(shape: str) -> None:
     configs = candidates(shape)
 
-    assert 10 <= len(configs) <= 15
+    assert 10 <= sum(not isinstance(config, ShortConfig) for config in configs.values()) <= 20
     assert len(set(configs.values())) == len(configs)
+
+
+def test_products_of_a_few_tiles_are_raced_by_the_kernel_that_starts_quickly_too() -> None:
+    shapes = ("1024x1024x1024", "16x4096x4096", "8192x8192x128", "4096x4096x4096")
+    short = [[each for each in candidates(shape).values() if isinstance(each, ShortConfig)] for shape in shapes]
+
+    assert [len(configs) for configs in short] == [8, 8, 0, 0]
+    assert {config.through_shared for config in short[0]} == {True, False}
+    assert {config.block_m for config in short[1]} == {64}
 
 
 def test_few_rows_are_raced_by_the_thin_kernel_and_by_low_tiles() -> None:
@@ -55,11 +58,9 @@ def test_a_last_wave_that_is_nearly_empty_brings_shared_tiles_to_the_top() -> No
     assert "whole" in next(iter(candidates("2048x2048x2048")))
 
 
-def test_two_programs_on_a_multiprocessor_are_predicted_to_share_it() -> None:
-    one = replace(TILES[5], balance=Balance.WHOLE)
-    two = replace(one, per_processor=2)
-
-    assert predicted_cycles(one, 8192, 8192, 1024) == pytest.approx(predicted_cycles(two, 8192, 8192, 1024), rel=0.1)
+def test_what_is_held_out_was_not_raced_and_has_one_candidate() -> None:
+    assert not set(HELD_OUT) & set(MATMUL)
+    assert [len(MatmulExperiment(held_out=True).candidates(shape)) for shape in HELD_OUT] == [1] * len(HELD_OUT)
 
 
 def test_kernels_of_hopper_are_compiled_once_for_all_shapes_and_ways_to_share() -> None:

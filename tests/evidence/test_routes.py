@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,12 +12,12 @@ from evidence.candidates import Findings, main
 from evidence.matmul_candidates import MatmulExperiment
 from evidence.matmul_candidates import candidates as of_shape
 from evidence.race import Entry, Outcome, Point, Ratio
-from evidence.routes import GAINS, PLAIN, TABLE, choose, take_plain_kernels
+from evidence.routes import GAINS, TABLE, choose, take_plain_kernels
 
 from flopwatch.gate.choices import TIE
 from flopwatch.kernels import routes
 from flopwatch.kernels.hopper_matmul import HopperConfig
-from flopwatch.kernels.known import TABLES, known_choices
+from flopwatch.kernels.known import PLAIN, TABLES, known_choices
 from flopwatch.kernels.routes import ATTENTION, PRODUCTS, known_routes
 from flopwatch.kernels.thin_matmul import ThinConfig
 from flopwatch.model import to_json
@@ -152,9 +153,7 @@ def test_what_a_gain_must_be_is_known_of_every_kernel() -> None:
     assert TABLE.parent == TABLES
 
 
-def test_those_who_race_take_plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "FOLDER", routes.FOLDER)  # restored
-
+def test_those_who_race_take_plain_kernels() -> None:
     take_plain_kernels()
 
-    assert known_routes(PRODUCTS, routes.FOLDER) == {}
+    assert os.environ[routes.KERNELS_VARIABLE] == "plain"

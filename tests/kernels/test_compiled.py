@@ -49,6 +49,10 @@ CASES = {
     "matmul": lambda: triton_matmul(empty(4096, 4096), empty(4096, 4096)),
     "matmul of odd rows": lambda: triton_matmul(empty(1001, 1001), empty(1001, 1001)),
     "large matmul of odd rows": lambda: triton_matmul(empty(1501, 1503), empty(1503, 1505), use_autotune=False),
+    "matmul of rows of eights": lambda: triton_matmul(empty(1001, 1000), empty(1000, 1000)),
+    "matmul of columns of eights": lambda: triton_matmul(
+        empty(1000, 1000).T, empty(1000, 1000).T, use_autotune=False
+    ),
     "attention": lambda: attend(64, 128),
     "causal attention": lambda: attend(16, 32, 64, causal=True),
     "attention with lengths": lambda: attend(16, seq_lens=empty(2, dtype=torch.int32)),
@@ -73,6 +77,8 @@ CASES = {
         "matmul",
         "matmul of odd rows",
         "large matmul of odd rows",
+        "matmul of rows of eights",
+        "matmul of columns of eights",
         "attention",
         "causal attention",
         "attention with lengths",
@@ -97,7 +103,9 @@ class Compilation:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"},
+            # All of the plain kernels' lists, and not what tables have for a shape.
+            env={name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+            | {"FLOPWATCH_AUTOTUNE": "all"},
         )
         self._said: tuple[str, str] | None = None
 
@@ -131,6 +139,8 @@ def compilations() -> Iterator[dict[str, Compilation]]:
     [
         ("matmul", len(MATMUL_AUTOTUNE)),
         ("matmul of odd rows", 3),
+        ("matmul of rows of eights", len(MATMUL_AUTOTUNE)),
+        ("matmul of columns of eights", 1),
         ("attention", sum(len(ATTENTION_AUTOTUNE[head_dim]) for head_dim in (64, 128))),
         ("causal attention", sum(len(ATTENTION_AUTOTUNE[head_dim]) for head_dim in (16, 32, 64))),
         ("attention with lengths", len(ATTENTION_AUTOTUNE[16])),
@@ -178,14 +188,22 @@ def test_lengths_are_compiled_though_they_have_no_values(compilations: dict[str,
 
 
 @pytest.mark.parametrize(
-    ("case", "wide"), [("matmul", True), ("matmul of odd rows", False), ("large matmul of odd rows", True)]
+    ("case", "wide"),
+    [
+        ("matmul", True),
+        ("matmul of odd rows", False),
+        ("large matmul of odd rows", True),
+        ("matmul of rows of eights", True),
+        ("matmul of columns of eights", True),
+    ],
 )
-def test_a_large_matmul_reads_odd_rows_16_bytes_at_a_time_too(
+def test_a_matmul_reads_rows_of_eights_and_if_large_odd_ones_16_bytes_at_a_time_too(
     compilations: dict[str, Compilation], case: str, wide: bool
 ) -> None:
     facts = compilations["h200"].facts(case)
 
     assert {"LDGSTS.128" in (fact.instructions or {}) for fact in facts} == {wide}
+    assert {any("LDG.16" in name for name in fact.instructions or {}) for fact in facts} == {not wide}
 
 
 def test_blocks_that_exceed_shared_memory_are_refused_by_their_sizes(compilations: dict[str, Compilation]) -> None:

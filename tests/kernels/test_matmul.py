@@ -77,6 +77,10 @@ VIEWS: dict[str, Callable[[Normal], tuple[torch.Tensor, torch.Tensor]]] = {
     "every other column": lambda normal: (normal(45, 140)[:, ::2], normal(70, 66)[:, ::2]),
     "a corner": lambda normal: (normal(64, 128)[3:48, 5:75], normal(96, 64)[7:77, 1:34]),
     "expanded": lambda normal: (normal(1, 70).expand(45, 70), normal(70, 1).expand(70, 33)),
+    "rows of eights": lambda normal: (normal(45, 72), normal(72, 40)),
+    "columns of eights": lambda normal: (normal(72, 40).T, normal(24, 72).T),
+    "rows and columns of eights": lambda normal: (normal(40, 104)[:, 32:], normal(88, 72)[:56].T),
+    "columns and rows of eights": lambda normal: (normal(72, 40).T, normal(72, 40)),
     "a column of a column": lambda normal: (normal(45, 1), normal(1, 33)),
 }
 
@@ -348,6 +352,9 @@ def test_a_configuration_that_the_caller_did_not_give_is_not_called_the_callers(
     ("strides", "addresses", "vectorised"),
     [
         (((64, 1), (64, 1)), (256, 512), True),
+        (((72, 1), (64, 1)), (256, 512), True),
+        (((1, 64), (1, 72)), (256, 512), True),
+        (((68, 1), (64, 1)), (256, 512), False),
         (((1, 64), (1, 64)), (256, 512), True),
         (((65, 1), (64, 1)), (256, 512), False),
         (((64, 1), (64, 1)), (256, 514), False),
@@ -361,6 +368,7 @@ def test_configurations_that_spill_are_not_tried_where_elements_are_loaded_one_b
     (am, ak), (bk, bn) = strides
     a, b = (SimpleNamespace(data_ptr=lambda address=address: address) for address in addresses)
     args = {"a_ptr": a, "b_ptr": b, "stride_am": am, "stride_ak": ak, "stride_bk": bk, "stride_bn": bn}
+    args |= dict.fromkeys("MNK", 64)
     configs = [
         triton.Config(config.constants(), num_warps=config.num_warps, num_stages=config.num_stages)
         for config in MATMUL_AUTOTUNE

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -410,6 +411,7 @@ def test_fakes_have_the_shape_and_dtype_of_the_product(normal: Normal) -> None:
 
 def test_a_call_while_something_is_compiled_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     # By another thread, or by the compiler itself, which computes constants: torch's flag is everybody's.
+    importlib.import_module("torch._dynamo")  # it remembers what it finds in the flag's place
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     a = torch.zeros(16, 16).to(E4M3)
 
@@ -602,9 +604,13 @@ def test_large_products_on_a_gpu_are_as_exact_as_their_sums(normal: Normal, shap
 
 
 @pytest.mark.gpu
-def test_promoted_sums_on_hopper_are_nearer_to_the_product(normal: Normal) -> None:
+def test_promoted_sums_on_hopper_are_nearer_to_the_product(normal: Normal, monkeypatch: pytest.MonkeyPatch) -> None:
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("sums in float32 either way")
+    # With tiles of 16 rows, which may be the fastest here, the older instructions sum in float32 either way.
+    for name in ("FP8_AUTOTUNE", "FP8_PROMOTED_AUTOTUNE"):
+        configs = [config for config in getattr(matmul_fp8, name) if config.block_m == config.block_n == 128]
+        monkeypatch.setattr(matmul_fp8, name, tuple(configs[:1]))
     given_operands = operands(normal, "256x256x16384", "tensor")
 
     fast, promoted = (
@@ -643,6 +649,7 @@ def test_a_launch_that_was_kept_gives_the_same_bits(
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 def test_a_launch_is_captured_into_a_graph_and_compiled(eager: Callable[[], torch.Tensor]) -> None:
     expected = eager()
     graph = torch.cuda.CUDAGraph()

@@ -12,10 +12,13 @@ import torch
 from benchmarks_host.stand_in import compiler
 from tests.conftest import HAS_GPU
 
+from flopwatch.compare.result import Speed
 from flopwatch.kernels import routes
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION
+from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS
 from flopwatch.kernels.hopper_matmul import CONFIGS
-from flopwatch.kernels.known import TABLES, known_choices
+from flopwatch.kernels.hopper_short import SHORT
+from flopwatch.kernels.known import PLAIN, TABLES, known_choices
 from flopwatch.kernels.stream_k import STREAM_K
 from flopwatch.kernels.thin_matmul import THIN
 from flopwatch.model import Case, Choice, to_json
@@ -31,11 +34,12 @@ CHOICES = (
     ("hopper_matmul_kernel", next(name for name in CONFIGS if "wave" in name), "1544, 1536, 1536" + ", float16" * 3),
     ("hopper_matmul_kernel", "gone", "64, 64, 64, float16, float16, float16"),
     ("hopper_matmul_kernel", HOPPER, "64, 100, 64, float16, float16, float16"),
+    ("hopper_short_kernel", next(iter(SHORT)), "768, 768, 1536, float16, float16, float16"),
+    ("hopper_short_kernel", "gone", "768, 768, 512, float16, float16, float16"),
     ("thin_matmul_kernel", THIN_NAME, "16, 1536, 1536, float16, float16, float16"),
     ("thin_matmul_kernel", THIN_NAME, "128, 64, 64, float16, float16, float16"),
     ("stream_k_kernel", STREAM, "1280, 1280, 1280, float16, float16, float16"),
     ("hopper_attention_kernel", ATTENTION, "2, 4, 4, 256, 256, 64, True, float16, float16"),
-    ("hopper_attention_kernel", "gone", "1, 4, 4, 256, 256, 64, True, float16, float16"),
 )
 
 
@@ -47,7 +51,7 @@ def write_table(folder: Path, choices: tuple[tuple[str, str, str], ...] = CHOICE
             listed=False,
             seconds=1e-5,
             instead_of="plain",
-            gain=None,
+            gain=Speed(estimate=0.5, lower=0.4, upper=0.6, pairs=24),
             first_pass=None,
             date="2026-11-22",
             gpu=gpu,
@@ -78,13 +82,17 @@ def half(*shape, dtype=torch.float16):
 CALLS = {
     "whole": lambda: triton_matmul(half(1536, 1536), half(1536, 1536)),
     "shared": lambda: triton_matmul(half(1544, 1536), half(1536, 1536)),
+    "short": lambda: triton_matmul(half(768, 1536), half(1536, 768)),
+    "short that is gone": lambda: triton_matmul(half(768, 512), half(512, 768)),
     "thin": lambda: triton_matmul(half(16, 1536), half(1536, 1536)),
     "stream": lambda: triton_matmul(half(1280, 1280), half(1280, 1280)),
     "attention": lambda: flash_attention(*[half(2, 4, 256, 64)] * 3, causal=True),
     "single": lambda: triton_matmul(half(1536, 1536, dtype=torch.float32), half(1536, 1536, dtype=torch.float32)),
-    "another size": lambda: triton_matmul(half(1536, 1536), half(1536, 768)),
+    "another size": lambda: triton_matmul(half(2048, 1536), half(1536, 4096)),
     "another dtype": lambda: triton_matmul(*[half(1536, 1536, dtype=torch.bfloat16)] * 2),
-    "by columns": lambda: triton_matmul(half(1536, 1536).T, half(1536, 1536)),
+    "A by columns": lambda: triton_matmul(half(1536, 1536).T, half(1536, 1536)),
+    "B by columns": lambda: triton_matmul(half(1536, 1536), half(1536, 1536).T),
+    "a small one": lambda: triton_matmul(half(768, 768), half(768, 768)),
     "no tuning": lambda: triton_matmul(half(1536, 1536), half(1536, 1536), use_autotune=False),
     "blocks": lambda: triton_matmul(half(1536, 1536), half(1536, 1536), block_m=64),
     "a configuration that is gone": lambda: triton_matmul(half(64, 64), half(64, 64)),
@@ -95,8 +103,11 @@ CALLS = {
     ),
     "a negative scale": lambda: flash_attention(*[half(2, 4, 256, 64)] * 3, causal=True, sm_scale=-1.0),
     "full attention": lambda: flash_attention(*[half(2, 4, 256, 64)] * 3),
-    "attention that is gone": lambda: flash_attention(*[half(1, 4, 256, 64)] * 3, causal=True),
-    "transposed": lambda: flash_attention(*[half(2, 256, 4, 64).transpose(1, 2)] * 3, causal=True),
+    "attention of another batch": lambda: flash_attention(*[half(33, 4, 256, 64)] * 3, causal=True),
+    "twice the length": lambda: flash_attention(*[half(33, 4, 512, 64)] * 3, causal=True),
+    "four times the length": lambda: flash_attention(*[half(33, 4, 1024, 64)] * 3, causal=True),
+    "few tiles": lambda: flash_attention(*[half(1, 4, 256, 64)] * 3, causal=True),
+    "transposed": lambda: flash_attention(*[half(33, 256, 4, 64).transpose(1, 2)] * 3, causal=True),
 }
 for name in sys.argv[3:]:
     with pretend_gpu(sys.argv[2]) as recorder:
@@ -114,17 +125,23 @@ for name in sys.argv[3:]:
 TAKEN = {
     "whole": "hopper_matmul_kernel",
     "shared": "hopper_matmul_kernel",
+    "short": "hopper_short_kernel",
     "thin": "thin_matmul_kernel",
     "stream": "stream_k_kernel",
     "attention": "hopper_attention_kernel",
     "single": "hopper_matmul_kernel",
 }
+#: What no table has, and a rule has for Hopper: large products, and attention of lengths that are near.
+RULED = {
+    **dict.fromkeys(("another size", "another dtype", "B by columns"), "hopper_matmul_kernel"),
+    **dict.fromkeys(("attention of another batch", "twice the length", "transposed"), "hopper_attention_kernel"),
+}
 PLAIN_PRODUCTS = (
-    *("another size", "another dtype", "by columns", "no tuning", "blocks"),
-    *("a configuration that is gone", "rows of 200 bytes", "too many rows"),
+    *("A by columns", "no tuning", "blocks", "a small one"),
+    *("a configuration that is gone", "short that is gone", "rows of 200 bytes", "too many rows"),
 )
 PLAIN_ATTENTION = (
-    *("attention of lengths", "a negative scale", "full attention", "attention that is gone", "transposed"),
+    *("attention of lengths", "a negative scale", "full attention", "four times the length", "few tiles"),
 )
 
 
@@ -163,8 +180,32 @@ def test_what_is_not_as_it_was_measured_takes_the_plain_kernel(tmp_path: Path) -
     assert found == dict.fromkeys(PLAIN_PRODUCTS, "matmul_kernel") | dict.fromkeys(PLAIN_ATTENTION, "attention_kernel")
 
 
-def test_another_gpu_takes_the_plain_kernel(tmp_path: Path) -> None:
-    assert pretended(write_table(tmp_path), "whole", device="h100") == {"whole": "matmul_kernel"}
+def test_what_no_table_has_takes_a_kernel_for_hopper_by_a_rule_where_it_is_fast(tmp_path: Path) -> None:
+    assert pretended(write_table(tmp_path), *RULED) == RULED
+
+
+def test_a_rule_asks_for_the_capability_and_not_for_the_name(tmp_path: Path) -> None:
+    taken = {
+        "whole": "hopper_matmul_kernel",
+        "attention of another batch": "hopper_attention_kernel",
+        "thin": "matmul_kernel",
+    }
+    assert pretended(write_table(tmp_path), *taken, device="h100") == taken
+
+
+def test_where_the_plain_kernel_won_it_is_taken(tmp_path: Path) -> None:
+    choices = (
+        (PLAIN, PLAIN, "1536, 1536, 1536, float16, float16, float16"),
+        (PLAIN, PLAIN, "2, 4, 4, 256, 256, 64, True, float16, float16"),
+        ("hopper_attention_kernel", ATTENTION, "2, 4, 4, 512, 512, 64, True, float16, float16"),
+    )
+    found = pretended(write_table(tmp_path, choices), "whole", "attention", "twice the length")
+
+    assert found == {
+        "whole": "matmul_kernel",
+        "attention": "attention_kernel",
+        "twice the length": "hopper_attention_kernel",
+    }
 
 
 def test_kernels_for_hopper_are_not_taken_elsewhere_whatever_a_table_says(tmp_path: Path) -> None:
@@ -177,10 +218,11 @@ def test_kernels_for_hopper_are_not_taken_elsewhere_whatever_a_table_says(tmp_pa
     }
 
 
-def test_where_everything_is_timed_that_is_the_plain_kernel_s_list(tmp_path: Path) -> None:
-    found = pretended(write_table(tmp_path), "whole", environment={"FLOPWATCH_AUTOTUNE": "all"})
+@pytest.mark.parametrize("setting", [("FLOPWATCH_AUTOTUNE", "all"), ("FLOPWATCH_KERNELS", "plain")])
+def test_who_asks_for_the_plain_kernel_gets_it(tmp_path: Path, setting: tuple[str, str]) -> None:
+    found = pretended(write_table(tmp_path), "whole", "attention", "another size", environment=dict([setting]))
 
-    assert found == {"whole": "matmul_kernel"}
+    assert found == {"whole": "matmul_kernel", "attention": "attention_kernel", "another size": "matmul_kernel"}
 
 
 #: Public functions in another kernel: twice through Triton's dispatch, and again past it.
@@ -201,12 +243,15 @@ with stand_in.stand_in_gpu() as library:
     made = {}  # what a call allocates lies where it lay before
     empty = torch.empty
     torch.empty = lambda *shape, **options: made.setdefault(str((shape, options)), empty(*shape, **options))
+    torch.Tensor.new_empty = lambda x, shape: torch.empty(shape, device=x.device, dtype=x.dtype)
     a, b = stand_in.tensor(1544, 1536), stand_in.tensor(1536, 1536)
+    c, d = stand_in.tensor(768, 1536), stand_in.tensor(1536, 768)
     q = stand_in.tensor(2, 4, 256, 64)
     products = [8, 4, 4, 8, 8] * 3 + [8, 8]  # bytes: three maps, each with two sizes and two strides, and a workspace
     for name, module, call, maps, given in (
         ("whole", matmul, lambda: triton_matmul(b, b), 3, products),
         ("shared", matmul, lambda: triton_matmul(a, b), 3, products),
+        ("short", matmul, lambda: triton_matmul(c, d), 3, [8, 4, 4, 8, 8] * 3 + [8] + [4] * 4),
         ("thin", matmul, lambda: triton_matmul(a[:16].as_subclass(stand_in.StandInTensor), b), 0, [8] * 5 + [4] * 3),
         ("attention", attention, lambda: flash_attention(q, q, q, causal=True), 4, [8, *[4] * 4, *[8] * 4] * 4),
     ):
@@ -241,6 +286,7 @@ def test_a_later_call_launches_the_same_past_tritons_dispatch_and_encodes_nothin
     assert done.stdout.splitlines() == [
         "whole True 0 1",
         "shared True 0 1",
+        "short True 0 1",
         "thin True 0 1",
         "attention True 0 1",
     ]
@@ -258,7 +304,12 @@ def test_what_is_interpreted_is_the_plain_kernel(cuda: str, tmp_path: Path, monk
 
 
 def test_all_that_tables_have_is_in_the_lists() -> None:
-    named = {"hopper_matmul_kernel": CONFIGS, "thin_matmul_kernel": THIN, "stream_k_kernel": STREAM_K}
+    named = {
+        "hopper_matmul_kernel": CONFIGS | FP8_CONFIGS[False],
+        "hopper_short_kernel": SHORT,
+        "thin_matmul_kernel": THIN,
+        "stream_k_kernel": STREAM_K,
+    }
     for kernel, configs in named.items():
         assert set(known_choices(kernel, TABLES).values()) <= set(configs)
     for (_, key), name in known_choices("hopper_attention_kernel", TABLES).items():
@@ -266,14 +317,15 @@ def test_all_that_tables_have_is_in_the_lists() -> None:
         assert name in {config.name for config in HOPPER_ATTENTION[head_dim]}
 
 
-#: What a call of a public function may cost the host after the first: the goal of 2026-11-22.
-HOST_US = 12.0
-#: A hang costs this: five kernels are compiled, and traced by torch.compile.
+#: What a call of a public function may cost the host after the first, in units of torch.matmul's in the same process:
+#: the goal is 12 us on a host where that takes 10.7. Hosts differ: on another one it took 13.5 (H200, 2026-11-22).
+HOST = 12.0 / 10.7
+#: A hang costs this: six kernels are compiled, and traced by torch.compile.
 DEADLINE_S = 240.0
 #: Runs in a process of its own, since a kernel whose barriers are wrong hangs. Prints of each call its kernel; the
 #: errors in eps of its first result and of one past Triton's dispatch, both into poisoned memory; how many of that one
 #: and of what was captured were past it; whether all, and what was compiled, have the same bits; and what a later call
-#: costs the host.
+#: costs the host, in units of torch.matmul's and in us.
 ON_GPU = """
 import sys, time
 from pathlib import Path
@@ -288,10 +340,14 @@ routes.FOLDER = Path(sys.argv[1])
 attention, matmul = (sys.modules[f"flopwatch.kernels.{name}"] for name in ("attention", "matmul"))
 a, b, c = (torch.randn(rows, 1536, device="cuda").half() for rows in (1544, 1536, 16))
 d = torch.randn(1280, 1280, device="cuda").half()
+e, f = (torch.randn(shape, device="cuda").half() for shape in ((768, 1536), (1536, 768)))
 q, k, v = (torch.randn(2, 4, 256, 64, device="cuda").half() for _ in range(3))
+small = torch.randn(256, 256, device="cuda").half()
+multiply = lambda: torch.matmul(small, small)
 for name, module, call, reference in (
     ("whole", matmul, lambda: triton_matmul(b, b), lambda: matmul_reference(b, b)),
     ("shared", matmul, lambda: triton_matmul(a, b), lambda: matmul_reference(a, b)),
+    ("short", matmul, lambda: triton_matmul(e, f), lambda: matmul_reference(e, f)),
     ("thin", matmul, lambda: triton_matmul(c, b), lambda: matmul_reference(c, b)),
     ("stream", matmul, lambda: triton_matmul(d, d), lambda: matmul_reference(d, d)),
     (
@@ -306,11 +362,12 @@ for name, module, call, reference in (
         first = call()
     call()  # kept, which it is not inside a mode of torch
     launched = list(module._launches._kept.values())[-1].function.__name__
-    past, empty, handover = [], torch.empty, Handover.__call__
+    past, empty, new_empty, handover = [], torch.empty, torch.Tensor.new_empty, Handover.__call__
     torch.empty = lambda *shape, **options: empty(*shape, **options).fill_(float("nan"))
+    torch.Tensor.new_empty = lambda x, shape: torch.empty(shape, device=x.device, dtype=x.dtype)
     Handover.__call__ = lambda self, *given: past.append(handover(self, *given))
     again = call()
-    torch.empty = empty
+    torch.empty, torch.Tensor.new_empty = empty, new_empty
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         captured = call()
@@ -319,17 +376,18 @@ for name, module, call, reference in (
         captured.fill_(float("nan"))
         graph.replay()
     compiled = torch.compile(call, fullgraph=True)()
-    best_s = float("inf")
+    best_s = dict.fromkeys((call, multiply), float("inf"))
     for _ in range(20):
-        torch.cuda.synchronize()
-        begun = time.perf_counter()
-        for _ in range(100):
-            call()
-        best_s = min(best_s, (time.perf_counter() - begun) / 100)
+        for each in best_s:
+            torch.cuda.synchronize()
+            begun = time.perf_counter()
+            for _ in range(100):
+                each()
+            best_s[each] = min(best_s[each], (time.perf_counter() - begun) / 100)
     torch.cuda.synchronize()
     errors = [difference(result, expected).max_diff_eps for result in (first, again)]
     same = all(torch.equal(first, other) for other in (again, captured, compiled))
-    print(name, launched, *errors, len(past), same, best_s * 1e6, flush=True)
+    print(name, launched, *errors, len(past), same, best_s[call] / best_s[multiply], best_s[call] * 1e6, flush=True)
 """
 
 
@@ -348,9 +406,10 @@ def test_public_functions_are_right_and_quick_in_a_table_s_kernels(tmp_path: Pat
     assert {name: kernel for name, (kernel, *_) in found.items()} == {
         name: kernel for name, kernel in TAKEN.items() if name != "single"
     }
-    for name, (_, first, again, past, same, host_us) in found.items():
+    for name, (_, first, again, past, same, _host, _us) in found.items():
         assert past == "2", name
         # As `tests/kernels/test_hopper_attention.py`: weights are rounded, too.
         assert max(float(first), float(again)) <= (4.0 if name == "attention" else 1.0), (name, first, again)
         assert same == "True", name
-        assert float(host_us) <= HOST_US, (name, host_us)
+    slow = {name: (host, us) for name, (*_, host, us) in found.items() if float(host) > HOST}
+    assert slow == {}

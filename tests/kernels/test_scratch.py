@@ -27,6 +27,15 @@ OPERANDS: dict[str, Callable[[Normal], tuple[torch.Tensor, torch.Tensor]]] = {
 }
 
 
+def test_what_is_readable_is_not_copied(normal: Normal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matmul, "is_worth_scratch", lambda *_sizes: True)
+    monkeypatch.setattr(matmul, "in_scratch", lambda *_operands: pytest.fail("copied"))
+    a, b = normal(45, 72), normal(40, 72).T
+    error = difference(triton_matmul(a, b, 32, 32, 32), matmul_reference(a, b)).max_diff_eps
+    assert error is not None
+    assert error <= 1.0
+
+
 @pytest.fixture
 def always_in_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scratch, "SCRATCH_FROM", 0)

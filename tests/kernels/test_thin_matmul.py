@@ -50,6 +50,13 @@ def test_any_strides_are_right(normal: Normal) -> None:
     assert error_eps(normal(8, 180)[::2, ::2], normal(90, 140)[:, ::2], CONFIG) <= 1.0
 
 
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_rows_and_columns_of_eights_are_right(normal: Normal, by_columns: bool) -> None:
+    a, b = (normal(104, 24).T, normal(72, 104).T) if by_columns else (normal(24, 104), normal(104, 72))
+
+    assert error_eps(a, b, CONFIG) <= 1.0
+
+
 @pytest.mark.parametrize("splits", [1, 2, 5, 64])
 def test_any_number_of_splits_is_right(normal: Normal, splits: int) -> None:
     config = ThinConfig(block_n=64, block_k=32, splits=splits, num_stages=2)

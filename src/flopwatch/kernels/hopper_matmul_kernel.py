@@ -20,11 +20,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
     tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
 )
 
 from flopwatch.kernels import tiles, tma_copies
+from flopwatch.kernels.hopper_matmul_sums import load_scales, promoted_sum, scaled, tensor_core_sum
 
 _tile_position = gluon.jit(tiles.tile_position)
 _visits = gluon.jit(tiles.visits)
@@ -79,14 +78,6 @@ def _produce(  # noqa: PLR0917 - a kernel's arguments
             if stage == STAGES:
                 stage = 0
                 phase ^= 1
-
-
-@gluon.jit
-def _b_operand(b_ring, stage, B_BY_COLUMNS: gl.constexpr):
-    if B_BY_COLUMNS:
-        return b_ring.index(stage).permute((1, 0))
-    else:  # noqa: RET505 - Triton compiles one branch, and none after a return
-        return b_ring.index(stage)
 
 
 @gluon.jit
@@ -208,6 +199,8 @@ def _consume(  # noqa: PLR0917 - a kernel's arguments
     c_desc,
     parts_ptr,
     flags_ptr,
+    scale_a_ptr,
+    scale_b_ptr,
     a_ring,
     b_ring,
     c_ring,
@@ -221,6 +214,9 @@ def _consume(  # noqa: PLR0917 - a kernel's arguments
     CONSUMER: gl.constexpr,
     GROUP_M: gl.constexpr,
     B_BY_COLUMNS: gl.constexpr,
+    PER_ROW: gl.constexpr,
+    PER_COLUMN: gl.constexpr,
+    PROMOTE: gl.constexpr,
 ):
     """Multiply the rows of every visit's tile that are this warpgroup's."""
     STAGES: gl.constexpr = b_ring.shape[0]
@@ -237,38 +233,25 @@ def _consume(  # noqa: PLR0917 - a kernel's arguments
     for index in range(_visits(program, programs, tiles_m * tiles_n, shared, steps)):
         tile, begin, end = _visit(index, program, programs, shared, steps)
         tile_m, tile_n = _tile_position(tile, tiles_m, tiles_n, GROUP_M)
-        accumulator = gl.zeros([ROWS, COLUMNS], gl.float32, layout)
-        mbarrier.wait(full.index(stage), phase)
-        accumulator = warpgroup_mma(
-            a_ring.index(stage * CONSUMERS + CONSUMER),
-            _b_operand(b_ring, stage, B_BY_COLUMNS),
-            accumulator,
-            use_acc=False,
-            is_async=True,
-        )
-        accumulator = warpgroup_mma_wait(1, deps=(accumulator,))  # for nothing: what the loop carries must be a tensor
-        before = stage
-        stage += 1
-        if stage == STAGES:
-            stage = 0
-            phase ^= 1
-        for _ in range(begin + 1, end):
-            mbarrier.wait(full.index(stage), phase)
-            accumulator = warpgroup_mma(
-                a_ring.index(stage * CONSUMERS + CONSUMER),
-                _b_operand(b_ring, stage, B_BY_COLUMNS),
-                accumulator,
-                is_async=True,
+        if scale_a_ptr is not None:  # before the steps, so that their end waits for nothing; few to a thread
+            scale_a = load_scales(
+                scale_a_ptr, (tile_m * CONSUMERS + CONSUMER) * ROWS, c_desc.shape[0],
+                ROWS, gl.SliceLayout(1, layout), PER_ROW,
+            )  # fmt: skip
+            scale_b = load_scales(
+                scale_b_ptr, tile_n * COLUMNS, c_desc.shape[1],
+                COLUMNS, gl.BlockedLayout([1], [32], [4], [0]), PER_COLUMN,
+            )  # fmt: skip
+        if PROMOTE:
+            accumulator, stage, phase = promoted_sum(
+                a_ring, b_ring, full, empty, stage, phase, begin, end, CONSUMER, B_BY_COLUMNS, layout
             )
-            accumulator = warpgroup_mma_wait(1, deps=(accumulator,))  # the step before has read its buffers
-            mbarrier.arrive(empty.index(before), count=1)
-            before = stage
-            stage += 1
-            if stage == STAGES:
-                stage = 0
-                phase ^= 1
-        accumulator = warpgroup_mma_wait(0, deps=(accumulator,))
-        mbarrier.arrive(empty.index(before), count=1)
+        else:
+            accumulator, stage, phase = tensor_core_sum(
+                a_ring, b_ring, full, empty, stage, phase, begin, end, CONSUMER, B_BY_COLUMNS, layout
+            )
+        if scale_a_ptr is not None:
+            accumulator = scaled(accumulator, scale_a, scale_b, PER_ROW, PER_COLUMN)
         row = (tile_m * CONSUMERS + CONSUMER) * ROWS
         column = tile_n * COLUMNS
         first = program
@@ -299,6 +282,8 @@ def hopper_matmul_kernel(  # noqa: PLR0917 - a kernel's arguments
     c_desc,  # (M, N), in boxes of one slice
     parts_ptr,  # (programs, CONSUMERS, rows of a consumer, BLOCK_N)
     flags_ptr,  # (programs, CONSUMERS)
+    scale_a_ptr,  # (M,) if PER_ROW, else one element; None without scales
+    scale_b_ptr,  # (N,) if PER_COLUMN, else one element; likewise
     M,
     N,
     K,
@@ -311,28 +296,34 @@ def hopper_matmul_kernel(  # noqa: PLR0917 - a kernel's arguments
     GROUP_M: gl.constexpr,
     SHARES: gl.constexpr,
     B_BY_COLUMNS: gl.constexpr,
+    PER_ROW: gl.constexpr,
+    PER_COLUMN: gl.constexpr,
+    PROMOTE: gl.constexpr,
 ):
     """Multiply two matrices on Hopper's tensor cores.
 
-    Formula: ``C[m, n] = sum over k of A[m, k] * B[k, n]``.
+    Formula: ``C[m, n] = (sum over k of A[m, k] * B[k, n]) * scale_a[m] * scale_b[n]``, the scales if there are any.
 
-    ======  ===============================  ==============================  ================================
-    tensor  shape                            layout                          dtype
-    ======  ===============================  ==============================  ================================
-    A       (M, K)                           rows of a multiple of 16 bytes  float16, bfloat16 or float8_e4m3
-    B       (K, N), (N, K) if B_BY_COLUMNS   likewise                        the same; float8 only by columns
-    C       (M, N)                           likewise                        float16 or bfloat16
-    parts   (programs, CONSUMERS, a tile)    16-byte words of a warp         float32
-    flags   (programs, CONSUMERS)            contiguous                      int32, zero
-    ======  ===============================  ==============================  ================================
+    =======  ===============================  ==============================  ================================
+    tensor   shape                            layout                          dtype
+    =======  ===============================  ==============================  ================================
+    A        (M, K)                           rows of a multiple of 16 bytes  float16, bfloat16 or float8_e4m3
+    B        (K, N), (N, K) if B_BY_COLUMNS   likewise                        the same; float8 only by columns
+    C        (M, N)                           likewise                        float16 or bfloat16
+    parts    (programs, CONSUMERS, a tile)    16-byte words of a warp         float32
+    flags    (programs, CONSUMERS)            contiguous                      int32, zero
+    scale_a  (M,)                             contiguous                      float32; one if not PER_ROW
+    scale_b  (N,)                             contiguous                      float32; one if not PER_COLUMN
+    =======  ===============================  ==============================  ================================
 
     One program takes its share of the steps of the first `shared` tiles, and then every so many-th of the others. Its
     consumers have the rows of a tile among them, and wait for each other's numbers nowhere.
 
     Numerics and limits: sums in float32; a shared tile is summed in as many pieces as it has programs, in a fixed
-    order, and rounded once. float8 products are accumulated as Hopper's tensor cores do it, in fewer bits than float32
-    has. Rows and columns beyond the matrices are zeros that the loads make, and that the stores leave out. SHARES
-    compiles the sharing in.
+    order, and rounded once. Each piece is scaled, in float32, by the product of the scales where each is one for all.
+    Hopper's tensor cores keep some 14 bits of a sum of float8; with PROMOTE they begin anew in every step, and its sum
+    is added in float32, which takes a thread as many registers again. Rows and columns beyond the matrices are zeros
+    that the loads make, and that the stores leave out. SHARES compiles the sharing in.
     """
     ROWS: gl.constexpr = a_desc.block_type.shape[0]
     DEPTH: gl.constexpr = a_desc.block_type.shape[1]
@@ -354,28 +345,34 @@ def hopper_matmul_kernel(  # noqa: PLR0917 - a kernel's arguments
     # fmt: off
     if CONSUMERS == 1:
         gl.warp_specialize([
-            (_consume, (c_desc, parts_ptr, flags_ptr, a_ring, b_ring, c_ring, full, empty, tiles_m, tiles_n, steps,
-                        shared, SHARES, 0, GROUP_M, B_BY_COLUMNS)),
+            (_consume, (c_desc, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
+                        tiles_m, tiles_n, steps, shared, SHARES, 0, GROUP_M, B_BY_COLUMNS,
+                        PER_ROW, PER_COLUMN, PROMOTE)),
             (_produce, (a_desc, b_desc, a_ring, b_ring, full, empty, tiles_m, tiles_n, steps, shared,
                         GROUP_M, B_BY_COLUMNS)),
         ], [1], [40])
     elif CONSUMERS == 2:  # noqa: PLR2004 - as the lists show
         gl.warp_specialize([
-            (_consume, (c_desc, parts_ptr, flags_ptr, a_ring, b_ring, c_ring, full, empty, tiles_m, tiles_n, steps,
-                        shared, SHARES, 0, GROUP_M, B_BY_COLUMNS)),
-            (_consume, (c_desc, parts_ptr, flags_ptr, a_ring, b_ring, c_ring, full, empty, tiles_m, tiles_n, steps,
-                        shared, SHARES, 1, GROUP_M, B_BY_COLUMNS)),
+            (_consume, (c_desc, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
+                        tiles_m, tiles_n, steps, shared, SHARES, 0, GROUP_M, B_BY_COLUMNS,
+                        PER_ROW, PER_COLUMN, PROMOTE)),
+            (_consume, (c_desc, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
+                        tiles_m, tiles_n, steps, shared, SHARES, 1, GROUP_M, B_BY_COLUMNS,
+                        PER_ROW, PER_COLUMN, PROMOTE)),
             (_produce, (a_desc, b_desc, a_ring, b_ring, full, empty, tiles_m, tiles_n, steps, shared,
                         GROUP_M, B_BY_COLUMNS)),
         ], [4, 1], [REGISTERS, 40])
     else:
         gl.warp_specialize([
-            (_consume, (c_desc, parts_ptr, flags_ptr, a_ring, b_ring, c_ring, full, empty, tiles_m, tiles_n, steps,
-                        shared, SHARES, 0, GROUP_M, B_BY_COLUMNS)),
-            (_consume, (c_desc, parts_ptr, flags_ptr, a_ring, b_ring, c_ring, full, empty, tiles_m, tiles_n, steps,
-                        shared, SHARES, 1, GROUP_M, B_BY_COLUMNS)),
-            (_consume, (c_desc, parts_ptr, flags_ptr, a_ring, b_ring, c_ring, full, empty, tiles_m, tiles_n, steps,
-                        shared, SHARES, 2, GROUP_M, B_BY_COLUMNS)),
+            (_consume, (c_desc, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
+                        tiles_m, tiles_n, steps, shared, SHARES, 0, GROUP_M, B_BY_COLUMNS,
+                        PER_ROW, PER_COLUMN, PROMOTE)),
+            (_consume, (c_desc, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
+                        tiles_m, tiles_n, steps, shared, SHARES, 1, GROUP_M, B_BY_COLUMNS,
+                        PER_ROW, PER_COLUMN, PROMOTE)),
+            (_consume, (c_desc, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
+                        tiles_m, tiles_n, steps, shared, SHARES, 2, GROUP_M, B_BY_COLUMNS,
+                        PER_ROW, PER_COLUMN, PROMOTE)),
             (_produce, (a_desc, b_desc, a_ring, b_ring, full, empty, tiles_m, tiles_n, steps, shared,
                         GROUP_M, B_BY_COLUMNS)),
         ], [4, 4, 1], [REGISTERS, REGISTERS, 40])

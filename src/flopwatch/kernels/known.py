@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 TABLES = Path(__file__).parent / "tables"
+#: Stands in tables for the plain kernel, where it won a race.
+PLAIN = "plain"
 
 
 def known_choices(kernel: str, folder: Path = TABLES) -> dict[tuple[str, str], str]:
@@ -25,11 +27,16 @@ def known_choices(kernel: str, folder: Path = TABLES) -> dict[tuple[str, str], s
     """
     return {
         (entry["gpu"], choice["key"]): choice["config"]
-        for path in sorted(folder.glob("*.json"))
-        for entry in json.loads(path.read_text(encoding="utf-8"))["entries"]
-        for choice in entry["choices"]
-        if choice["kernel"] == kernel and choice.get("key")
+        for entry, choice in tabled(folder)
+        if choice["kernel"] == kernel
     }
+
+
+def tabled(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yield each choice that has a key, after its entry, as the tables' JSON has them (`flopwatch.tune.table`)."""
+    for path in sorted(folder.glob("*.json")):
+        for entry in json.loads(path.read_text(encoding="utf-8"))["entries"]:
+            yield from ((entry, choice) for choice in entry["choices"] if choice.get("key"))
 
 
 def key_text(key: Iterable[object]) -> str:

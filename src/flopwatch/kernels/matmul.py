@@ -13,12 +13,13 @@ from triton.runtime.errors import OutOfResources
 
 from flopwatch.kernels.blocks import check_blocks, does_not_fit
 from flopwatch.kernels.configs import MATMUL_AUTOTUNE, MatmulConfig, fitting_matmul_config, matmul_config_for
+from flopwatch.kernels.eights import are_readable, eights, in_eights
 from flopwatch.kernels.launch import Launched, Launches, starts_aligned, tensors_key
 from flopwatch.kernels.layout import product_layouts
 from flopwatch.kernels.operands import check_dtypes, check_factors, check_on_one_gpu
 from flopwatch.kernels.prediction import matmul_us
 from flopwatch.kernels.routes import routed_product
-from flopwatch.kernels.scratch import in_scratch, is_aligned, is_worth_scratch
+from flopwatch.kernels.scratch import in_scratch, is_worth_scratch
 from flopwatch.kernels.tuner import Tuner, triton_configs
 from flopwatch.utils.gpu import detect_gpu
 
@@ -64,6 +65,7 @@ def matmul_kernel(  # type: ignore[no-untyped-def] # Triton types them # noqa: P
     EVEN_MN: tl.constexpr,
     EVEN_K: tl.constexpr,
     WIDE: tl.constexpr,
+    EIGHTS: tl.constexpr = "",
 ):
     """Multiply two matrices.
 
@@ -84,7 +86,12 @@ def matmul_kernel(  # type: ignore[no-untyped-def] # Triton types them # noqa: P
     Numerics and limits: sums in float32, rounded once to the dtype of C. A tile's origin is a 64-bit offset, so that a
     matrix may have more than 2**31 elements; inside a tile offsets are 32-bit unless WIDE. M, N, K and the number of
     tiles are below 2**31. EVEN_MN and EVEN_K promise that tiles fit the matrices exactly, and drop the masks.
+    EIGHTS promises what `flopwatch.kernels.eights.eights` says: then loads and stores are of 16 bytes.
     """
+    if EIGHTS != "":
+        M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm = in_eights(
+            M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, EIGHTS
+        )
     num_tiles_m = tl.cdiv(M, BLOCK_M)
     num_tiles_n = tl.cdiv(N, BLOCK_N)
     pid = tl.program_id(0)
@@ -148,21 +155,25 @@ def _is_wide(args: Mapping[str, Any]) -> bool:
     return farthest >= 2**31
 
 
+def _numbers(args: Mapping[str, Any]) -> tuple[tuple[int, int, int], tuple[int, int], tuple[int, int]]:
+    """Return the sizes of a product and the strides of its operands."""
+    a_strides, b_strides = (args["stride_am"], args["stride_ak"]), (args["stride_bk"], args["stride_bn"])
+    return (args["M"], args["N"], args["K"]), a_strides, b_strides
+
+
+def _eights(args: Mapping[str, Any]) -> str:
+    """Say what `matmul_kernel` is to know that 8 divides."""
+    return eights(*_numbers(args), (args["stride_cm"], args["stride_cn"]))
+
+
 def _fitting_registers(
     configs: list[triton.Config], args: Mapping[str, Any], **_constants: object
 ) -> list[triton.Config]:
-    """Leave out the configurations that spill where an operand cannot be read 16 bytes at a time.
+    """Leave out the configurations that spill where operands cannot be read 16 bytes at a time.
 
-    Triton vectorises a load when it knows that pointer and stride are multiples of 16. Otherwise every element passes
-    through a register of its own.
+    Then every element passes through a register of its own.
     """
-    if all(
-        is_aligned(args[f"{name}_ptr"].data_ptr(), strides)
-        for name, strides in (
-            ("a", (args["stride_am"], args["stride_ak"])),
-            ("b", (args["stride_bk"], args["stride_bn"])),
-        )
-    ):
+    if are_readable((args["a_ptr"].data_ptr(), args["b_ptr"].data_ptr()), *_numbers(args)):
         return configs
     fitting = [
         config
@@ -200,6 +211,7 @@ _configured = triton.heuristics(
         "EVEN_MN": lambda args: args["M"] % args["BLOCK_M"] == 0 and args["N"] % args["BLOCK_N"] == 0,
         "EVEN_K": lambda args: args["K"] % args["BLOCK_K"] == 0,
         "WIDE": _is_wide,
+        "EIGHTS": _eights,
     }
 )(matmul_kernel)
 
@@ -222,7 +234,7 @@ def _multiply(
 ) -> torch.Tensor:
     """Multiply what was checked, in the configuration of the architecture or of what was given, or in a tuned one."""
     (M, K), N = a.shape, b.shape[1]
-    if is_worth_scratch(M, N, K) and not all(is_aligned(x.data_ptr(), x.stride()) for x in (a, b)):
+    if is_worth_scratch(M, N, K) and not are_readable((a.data_ptr(), b.data_ptr()), (M, N, K), a.stride(), b.stride()):
         key = None  # more than a launch, and which depends on the memory that is free
         with contextlib.suppress(torch.OutOfMemoryError):  # then as they are, slowly
             a, b = in_scratch(a, b)
@@ -297,7 +309,7 @@ def _eager(  # noqa: PLR0917 - as `triton_matmul`
         key += (block_m, block_n, block_k, bool(use_autotune))
         launch = _launches.find(key)
         if launch is not None:
-            c = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
+            c = a.new_empty((a.shape[0], b.shape[1]))
             if starts_aligned(c):
                 launch(a.data_ptr(), b.data_ptr(), c.data_ptr())
                 return c

@@ -17,6 +17,7 @@ from flopwatch.kernels.launch import Launched, Launches, starts_aligned, tensors
 from flopwatch.kernels.layout import product_layouts
 from flopwatch.kernels.matmul_fp8_kernel import matmul_fp8_kernel
 from flopwatch.kernels.operands import check_dtypes, check_factors, check_on_one_gpu
+from flopwatch.kernels.routes import routed_fp8_product
 from flopwatch.kernels.scratch import ALIGNMENT, is_aligned, is_worth_scratch
 from flopwatch.kernels.tuner import Tuner, triton_configs
 from flopwatch.utils.gpu import detect_gpu
@@ -122,7 +123,8 @@ def triton_matmul_fp8(  # noqa: PLR0917 - that of `torch._scaled_mm`
     Triton cannot read 16 bytes at a time a copy is made that is so, and of what is stored the other way round if the
     product is large.
 
-    The first call of each (M, N, K) and layout compiles and times a short list of configurations.
+    The first call of each (M, N, K) and layout compiles and times a short list of configurations, unless a table has
+    what was measured (`flopwatch.kernels.routes`).
 
     GPUs whose matrix units do not take e4m3fn get float16 copies of both operands, which are exact: NVIDIA's before
     compute capability 8.9, for which Triton compiles no e4m3fn, and AMD's gfx942, whose float8 formats (fnuz) are
@@ -205,8 +207,12 @@ def _multiply(
     with contextlib.suppress(torch.OutOfMemoryError):  # then as they are, slowly
         a, b = _readable(a, b, along_k=is_native)
     scale_a, scale_b = (scale.reshape(-1).contiguous() for scale in (scale_a, scale_b))
+    route = routed_fp8_product(a, b, c, scale_a, scale_b, promotes=promotes) if is_native else None
     try:
-        launched = _launch(_autotuned(configs), a, b, c, scale_a, scale_b, promotes=promotes)
+        if route is not None:
+            launched: Launched | None = route.launch()
+        else:
+            launched = _launch(_autotuned(configs), a, b, c, scale_a, scale_b, promotes=promotes)
     except OutOfResources as error:
         raise ValueError(
             "no configuration of the float8 matmul fits the GPU\n"

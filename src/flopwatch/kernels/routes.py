@@ -1,12 +1,12 @@
-"""Which calls take another kernel than the plain one: those for which a table has that it was measured to be faster.
+"""Which calls take another kernel than the plain one: those for which another was measured to be faster.
 
 A table's choice (`flopwatch.kernels.known`) that names one of these kernels counts for calls with its key, on the GPU
 of its name, whose operands are laid out as those that were measured: contiguous. It names the configuration as
 ``python -m evidence.matmul_candidates choose`` and ``python -m evidence.attention_candidates choose`` write it; one
-that the kernel's list no longer has is passed over. All other calls take the plain kernel, and so do all calls where
-kernels are interpreted, and where ``FLOPWATCH_AUTOTUNE=all`` has everything of the plain kernel's list timed.
-
-A rule for GPUs and shapes that no table has belongs into `_choice`, once one is measured.
+that the kernel's list no longer has is passed over. What no table has takes a kernel for Hopper by a rule
+(`flopwatch.kernels.hopper_choice`) on any GPU of that capability. All other calls take the plain kernel, and so do all
+calls where kernels are interpreted, where ``FLOPWATCH_AUTOTUNE=all`` has everything of the plain kernel's list timed,
+and where ``FLOPWATCH_KERNELS=plain`` asks for it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ import torch
 from triton import knobs
 
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, can_attend, prepare
+from flopwatch.kernels.hopper_choice import attention_config, product_config
+from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, can_multiply_fp8, prepare_hopper_fp8
 from flopwatch.kernels.hopper_matmul import CONFIGS, can_multiply, prepare_hopper
-from flopwatch.kernels.known import TABLES, key_text, known_choices
+from flopwatch.kernels.hopper_short import SHORT, can_multiply_short, prepare_short
+from flopwatch.kernels.known import PLAIN, TABLES, key_text, known_choices
 from flopwatch.kernels.stream_k import STREAM_K, prepare_stream_k
 from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, prepare_thin
 from flopwatch.kernels.tuner import VARIABLE
@@ -33,10 +36,14 @@ if TYPE_CHECKING:
     from flopwatch.kernels.prepared import Prepared
 
 #: Kernels for products and for attention, beside the plain ones.
-PRODUCTS = ("hopper_matmul_kernel", "thin_matmul_kernel", "stream_k_kernel")
+PRODUCTS = ("hopper_matmul_kernel", "hopper_short_kernel", "thin_matmul_kernel", "stream_k_kernel")
 ATTENTION = ("hopper_attention_kernel",)
-#: Where tables are; with another place, nothing that they have counts (`evidence.routes.take_plain_kernels`).
+#: For products of float8 with scales.
+FP8_PRODUCTS = ("hopper_matmul_kernel",)
+#: Where tables are.
 FOLDER = TABLES
+#: In the environment: "plain" has all calls take the plain kernels.
+KERNELS_VARIABLE = "FLOPWATCH_KERNELS"
 #: What kernels in Gluon for Hopper are compiled for.
 _HOPPER = (9, 0)
 
@@ -49,18 +56,60 @@ def routed_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Prepare
         b: (K, N), of the same dtype.
         c: (M, N), contiguous, on the same GPU.
     """
+    if _is_plain():
+        return None
     kernel, name = _choice(PRODUCTS, product_key(a, b, c), (a, b))
+    if kernel.startswith("hopper_"):
+        return _hopper_product(kernel, name, a, b, c)
     match kernel:
-        case "hopper_matmul_kernel":
-            if name in CONFIGS and _is_hopper(a) and can_multiply(a, b):
-                return prepare_hopper(a, b, c, CONFIGS[name])
         case "thin_matmul_kernel":
             if name in THIN and a.shape[0] <= MOST_ROWS:
                 return prepare_thin(a, b, c, THIN[name])
         case "stream_k_kernel":
             if name in STREAM_K:
                 return prepare_stream_k(a, b, c, STREAM_K[name])
+        case "":
+            return _hopper_product("", "", a, b, c)
     return None
+
+
+def _hopper_product(kernel: str, name: str, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Prepared | None:
+    """Prepare the launch of a kernel for Hopper; of the one that the rule has, if none is named."""
+    if not _is_hopper(a) or not can_multiply(a, b):
+        return None
+    if kernel == "hopper_short_kernel":
+        return prepare_short(a, b, c, SHORT[name]) if name in SHORT and can_multiply_short(a, b) else None
+    config = CONFIGS.get(name) if kernel else product_config(*c.shape, a.shape[1], processors=_processors(a))
+    return None if config is None else prepare_hopper(a, b, c, config)
+
+
+def routed_fp8_product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    *,
+    promotes: bool,
+) -> Prepared | None:
+    """Prepare the launch that a table has for a scaled product; None where the plain kernel is to be launched.
+
+    Args:
+        a: (M, K), float8_e4m3fn, not empty.
+        b: (K, N), of the same dtype; what was measured lies by columns.
+        c: (M, N), contiguous, on the same GPU.
+        scale_a: float32, contiguous: one element, or one for each row.
+        scale_b: likewise one element, or one for each column.
+        promotes: whether the sum of each step is added in float32.
+    """
+    if _is_plain():
+        return None
+    key = fp8_product_key(a, b, c, scale_a, scale_b, promotes=promotes)
+    _kernel, name = _choice(FP8_PRODUCTS, key, (a, b.T))
+    config = FP8_CONFIGS[promotes].get(name)
+    if config is None or not _is_hopper(a) or not can_multiply_fp8(a, b, c):
+        return None
+    return prepare_hopper_fp8(a, b, c, scale_a, scale_b, config, promotes=promotes)
 
 
 def routed_attention(
@@ -82,9 +131,14 @@ def routed_attention(
         causal: whether a query sees only the keys up to its own position.
         sm_scale: factor of the scores, ``1 / sqrt(D)`` if None.
     """
-    kernel, name = _choice(ATTENTION, attention_key(q, k, out, causal=causal), (q, k, v))
-    if not kernel or not _is_hopper(q) or (sm_scale is not None and not sm_scale >= 0):
+    if _is_plain() or not _is_hopper(q) or (sm_scale is not None and not sm_scale >= 0):
         return None
+    key = attention_key(q, k, out, causal=causal)
+    _kernel, name = _choice(ATTENTION, key, (q, k, v))
+    if not name:
+        name = attention_config(
+            key, FOLDER, processors=torch.cuda.get_device_properties(q.device).multi_processor_count
+        )
     configs = {config.name: config for config in HOPPER_ATTENTION.get(q.shape[3], ())}
     if name not in configs or not can_attend(q, k, v, out):
         return None
@@ -107,6 +161,25 @@ def product_key(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:
     return key_text((M, N, K, a.dtype, b.dtype, c.dtype))
 
 
+def fp8_product_key(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    *,
+    promotes: bool,
+) -> str:
+    """Return the key of a scaled product in tables: whether sums are promoted, and rows and columns have scales.
+
+    >>> a, one = torch.empty(64, 32, dtype=torch.float8_e4m3fn), torch.empty(1)
+    >>> fp8_product_key(a, a.T, torch.empty(64, 64).half(), torch.empty(64, 1), one, promotes=True)
+    '64, 64, 32, True, True, False, float8_e4m3fn, float8_e4m3fn, float16'
+    """
+    (M, K), N = a.shape, b.shape[1]
+    return key_text((M, N, K, promotes, scale_a.numel() > 1, scale_b.numel() > 1, a.dtype, b.dtype, c.dtype))
+
+
 def attention_key(q: torch.Tensor, k: torch.Tensor, out: torch.Tensor, *, causal: bool) -> str:
     """Return the key of attention in tables: all sizes, since the number of heads decides what fills a GPU.
 
@@ -118,14 +191,17 @@ def attention_key(q: torch.Tensor, k: torch.Tensor, out: torch.Tensor, *, causal
     return key_text((B, H, H_KV, S, S_KV, D, causal, q.dtype, out.dtype))
 
 
+def _is_plain() -> bool:
+    """Tell whether the plain kernel is asked for."""
+    asked = os.environ.get(VARIABLE) == "all" or os.environ.get(KERNELS_VARIABLE) == PLAIN
+    return asked or bool(knobs.runtime.interpret)
+
+
 def _choice(kernels: tuple[str, ...], key: str, operands: Sequence[torch.Tensor]) -> tuple[str, str]:
     """Return the kernel that a table has for a call, and its configuration; "" where it has none."""
-    known = known_routes(kernels, FOLDER)
-    if not known or knobs.runtime.interpret or os.environ.get(VARIABLE) == "all":
-        return "", ""
     if not all(operand.is_contiguous() for operand in operands):
         return "", ""
-    return known.get((torch.cuda.get_device_name(), key), ("", ""))
+    return known_routes((*kernels, PLAIN), FOLDER).get((torch.cuda.get_device_name(), key), ("", ""))
 
 
 @functools.cache
@@ -136,3 +212,7 @@ def known_routes(kernels: tuple[str, ...], folder: Path) -> Mapping[tuple[str, s
 
 def _is_hopper(tensor: torch.Tensor) -> bool:
     return torch.cuda.get_device_capability(tensor.device) == _HOPPER
+
+
+def _processors(tensor: torch.Tensor) -> int:
+    return int(torch.cuda.get_device_properties(tensor.device).multi_processor_count)

@@ -9,20 +9,21 @@ from torch.nn.functional import pad
 if TYPE_CHECKING:
     import torch
 
-#: What Triton asks of a pointer, in bytes, and of a stride, in elements, to read 16 bytes at a time.
+#: What Triton asks of a pointer, in bytes, and of a stride, in elements, to read 16 bytes at a time by itself.
 ALIGNMENT = 16
 #: To what the depth of a product is rounded: most configurations take steps of that, and need no masks then.
 DEPTH = 64
 #: Operands that cannot be read 16 bytes at a time are copied first where there are so many multiply-adds, in all and
 #: for each element of the three matrices: a thin product reads an element few times. Microseconds without and with
-#: copies: 777x1234x5678 119 and 71, 4095x4097x4099 900 and 380; 1000x1000x1000 25 and 22, where the host takes longer
-#: to make the copies (H200, 2026-11-22; with another number here ``flopwatch compare HEAD -k Matmul`` tells anew).
+#: copies: 777x1234x5678 119 and 71, 4095x4097x4099 900 and 380; 1000x1000x1000 25 and 22, where the host took longer
+#: to make the copies (H200, 2026-11-22; with another number here ``flopwatch compare HEAD -k Matmul`` tells anew; rows
+#: of 1000 elements are read fast without copies since, `flopwatch.kernels.eights`).
 SCRATCH_FROM = 2**31
 SCRATCH_INTENSITY = 256
 
 
 def is_aligned(pointer: int, strides: tuple[int, ...]) -> bool:
-    """Tell whether a matrix can be read 16 bytes at a time.
+    """Tell whether Triton reads a matrix 16 bytes at a time by itself, whatever its elements.
 
     >>> is_aligned(4096, (1008, 1)), is_aligned(4096, (1001, 1)), is_aligned(4098, (1008, 1))
     (True, False, False)

@@ -26,6 +26,7 @@ import torch
 import triton
 import triton.language as tl
 
+from flopwatch.kernels.eights import eights, in_eights
 from flopwatch.kernels.prepared import Prepared
 from flopwatch.kernels.tiles import first_contributor, tile_position, visit, visits
 
@@ -231,6 +232,7 @@ def stream_k_kernel(  # type: ignore[no-untyped-def] # Triton types them # noqa:
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     EVEN: tl.constexpr,
+    EIGHTS: tl.constexpr = "",
 ):
     """Multiply two matrices in equal shares.
 
@@ -250,8 +252,13 @@ def stream_k_kernel(  # type: ignore[no-untyped-def] # Triton types them # noqa:
 
     Numerics and limits: sums in float32; a shared tile is summed in as many pieces as it has programs, in a fixed
     order, and rounded once. Offsets inside a tile are 32-bit; a tile's origin is 64-bit. EVEN promises that tiles and
-    steps fit the matrices exactly, and drops the masks of the loads.
+    steps fit the matrices exactly, and drops the masks of the loads. EIGHTS promises what
+    `flopwatch.kernels.eights.eights` says.
     """
+    if EIGHTS != "":
+        M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm = in_eights(
+            M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, EIGHTS
+        )
     program = tl.program_id(0)
     programs = tl.num_programs(0)
     tiles_m = tl.cdiv(M, BLOCK_M)
@@ -366,6 +373,7 @@ def prepare_stream_k(
             "BLOCK_K": config.block_k,
             "GROUP_M": config.group_m,
             "EVEN": M % config.block_m == N % config.block_n == K % config.block_k == 0,
+            "EIGHTS": eights((M, N, K), a.stride(), b.stride(), c.stride()),
             "num_warps": config.num_warps,
             "num_stages": config.num_stages,
         },

@@ -17,6 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
+from flopwatch.kernels.eights import eights, in_eights
 from flopwatch.kernels.prepared import Prepared
 from flopwatch.kernels.stream_k import Schedule, Workspace, in_workspace, without_workspace, workspace_for
 
@@ -49,6 +50,7 @@ def thin_matmul_kernel(  # type: ignore[no-untyped-def] # Triton types them # no
     SPLITS: tl.constexpr,
     EVEN_N: tl.constexpr,
     EVEN_K: tl.constexpr,
+    EIGHTS: tl.constexpr = "",
 ):
     """Multiply few rows by a matrix.
 
@@ -68,8 +70,13 @@ def thin_matmul_kernel(  # type: ignore[no-untyped-def] # Triton types them # no
     all, by their numbers, stores C and sets `arrived` back, so that nobody waits for anybody.
 
     Numerics and limits: sums in float32, in SPLITS pieces that are added in a fixed order, rounded once. Offsets of B
-    are 64-bit. EVEN_N and EVEN_K promise that BLOCK_N and BLOCK_K divide N and K, and drop the masks.
+    are 64-bit. EVEN_N and EVEN_K promise that BLOCK_N and BLOCK_K divide N and K, and drop the masks. EIGHTS promises
+    what `flopwatch.kernels.eights.eights` says.
     """
+    if EIGHTS != "":
+        M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm = in_eights(
+            M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, EIGHTS
+        )
     tile = tl.program_id(0)
     split = tl.program_id(1)
     steps = tl.cdiv(K, BLOCK_K)
@@ -139,8 +146,11 @@ class ThinConfig:
 
 
 #: To choose from. With 4096 columns and K = 4096, 128 to 512 programs: one to four for each multiprocessor. Compiled
-#: for sm_90 on 2026-11-22 (triton 3.6.0 and 3.7.1): wgmma of 16 to 64 columns, no spills, 48 to 128 registers. Not
-#: timed; a prototype with tensor maps was 1.26 times as fast as cuBLAS at 16x4096x4096 (H200, 2026-11-20).
+#: for sm_90 on 2026-11-22 (triton 3.6.0 and 3.7.1): wgmma of 8 to 64 columns, no spills, 32 to 128 registers.
+#:
+#: The first six were timed (H200, 2026-11-22, ``evidence/h200/matmul-candidates-2026-11-22.json``): the first of them
+#: is the fastest, 1.2 times as fast as cuBLAS at up to 32 rows and 0.9 times at 64. The others are meant for more than
+#: 16 rows, and not timed: there a tile of A is as large as one of B, and parts take longer to add.
 CANDIDATES = (
     ThinConfig(block_n=64, block_k=128, splits=2, num_stages=5),
     ThinConfig(block_n=64, block_k=128, splits=4, num_stages=4),
@@ -148,6 +158,15 @@ CANDIDATES = (
     ThinConfig(block_n=128, block_k=64, splits=4, num_stages=6),
     ThinConfig(block_n=128, block_k=64, splits=8, num_stages=5),
     ThinConfig(block_n=128, block_k=64, splits=16, num_stages=4),
+    # The fastest, with twice the threads to copy and to add parts, and with steps of half the depth, the first of which
+    # is there sooner.
+    ThinConfig(block_n=64, block_k=128, splits=2, num_warps=8, num_stages=5),
+    ThinConfig(block_n=64, block_k=64, splits=2, num_stages=10),
+    # In shared memory for two programs a multiprocessor, so that all run at once: 192 and 256 of 4096 columns.
+    ThinConfig(block_n=64, block_k=128, splits=3, num_stages=3),
+    ThinConfig(block_n=64, block_k=128, splits=4, num_stages=3),
+    # A is read half as often, and twice the threads add the parts.
+    ThinConfig(block_n=128, block_k=64, splits=4, num_warps=8, num_stages=6),
 )
 #: By name.
 THIN = MappingProxyType({str(config): config for config in CANDIDATES})
@@ -179,6 +198,7 @@ def prepare_thin(
             "SPLITS": splits,
             "EVEN_N": N % config.block_n == 0,
             "EVEN_K": K % config.block_k == 0,
+            "EIGHTS": eights((M, N, K), a.stride(), b.stride(), c.stride()),
             "num_warps": config.num_warps,
             "num_stages": config.num_stages,
         },

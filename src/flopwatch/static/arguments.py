@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from triton.experimental.gluon.nvidia import hopper
 from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -13,6 +15,8 @@ from flopwatch.static.recorder import UNKNOWN, DescriptorArgument, TensorArgumen
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: Of Triton and of Gluon, which are not related.
+DESCRIPTORS = (TensorDescriptor, hopper.TensorDescriptor)
 # CUDA's allocations start at multiples of this, and pretended ones too.
 _ALIGNMENT_BYTES = 512
 
@@ -40,7 +44,7 @@ class ArgumentTexts:
                 return self._tensor(value)
             case TensorWrapper():
                 return f"{value.dtype}({self.text(value.base)})"
-            case TensorDescriptor():
+            case TensorDescriptor() | hopper.TensorDescriptor():
                 return f"descriptor({', '.join(self.named(vars(value)))})"
             case list() | tuple():
                 return f"({', '.join(map(self.text, value))})"
@@ -50,6 +54,8 @@ class ArgumentTexts:
             return f"kernel:{value.__name__}"  # a constant to the compiler, so that its code is in the binary
         if type(value).__module__.startswith("triton.language"):
             return str(value)  # a dtype or a constant, which print what they hold
+        if is_dataclass(value) and type(value).__module__.startswith("triton.experimental.gluon.language"):
+            return f"{type(value).__name__}({', '.join(self.named(vars(value)))})"  # a layout
         return f"{UNKNOWN}{type(value).__module__}.{type(value).__qualname__}"
 
     def _tensor(self, tensor: torch.Tensor) -> str:
@@ -75,7 +81,7 @@ def _value(value: Any) -> object:  # noqa: ANN401 - a kernel's argument
             return _tensor_argument(value)
         case TensorWrapper():
             return _tensor_argument(value.base)
-        case TensorDescriptor():
+        case TensorDescriptor() | hopper.TensorDescriptor():
             return DescriptorArgument(
                 tensor=_tensor_argument(value.base),
                 shape=tuple(map(int, value.shape)),

@@ -15,10 +15,9 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from flopwatch.errors import UsageError
-from flopwatch.static.arguments import ArgumentTexts, argument_values
+from flopwatch.static.arguments import DESCRIPTORS, ArgumentTexts, argument_values
 from flopwatch.static.driver import benchmark_nothing
 from flopwatch.static.facts import resources
 from flopwatch.static.handles import BEFORE_ARGUMENTS, handle_arguments, handle_texts
@@ -332,7 +331,7 @@ class _Launching:
 def _refuse_host_tensors(arguments: Iterable[object]) -> None:
     """Refuse what the device could not read, in the words of Triton's own launcher."""
     for index, argument in enumerate(arguments):
-        tensor = argument.base if isinstance(argument, TensorDescriptor) else argument
+        tensor = argument.base if isinstance(argument, DESCRIPTORS) else argument
         if isinstance(tensor, torch.Tensor) and not tensor.is_cuda:
             raise ValueError(f"Pointer argument (at {index}) cannot be accessed from Triton (cpu tensor?)")
 
@@ -352,7 +351,7 @@ def _described(
     others = [
         entry for parameter, entry in zip(function.params, specialization, strict=True) if not parameter.is_constexpr
     ]
-    blocks = {name: value.block_shape for name, value in bound.items() if isinstance(value, TensorDescriptor)}
+    blocks = {name: value.block_shape for name, value in bound.items() if isinstance(value, DESCRIPTORS)}
     return config_text(constants, options, blocks), variant_text(others), {**bound, **options}
 
 

@@ -1,0 +1,229 @@
+"""Race tiles for float8 products: ``python -m evidence.fp8_candidates OUT.json [--seconds N]``, on an H200.
+
+Everything that `triton_matmul_fp8` takes only where a table says so, on the points of `evidence.peered`, against
+torch._scaled_mm and the plain kernel with sums of the same kind. What is written can be continued; see
+`evidence.candidates`.
+
+``python -m evidence.fp8_candidates choose OUT.json`` writes the winners into that table (`evidence.routes`), and needs
+no GPU.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+
+from evidence.candidates import main
+from evidence.matmul_candidates import MOST, PROCESSORS, REGROUPED, MatmulExperiment
+from evidence.peer_shapes import FP8_FEW, FP8_SCALES, FP8_SUMS, MATMUL_FP8, sizes
+from evidence.race import Contest, Point
+from evidence.routes import take_plain_kernels
+from flopwatch.kernels import hopper_fp8, triton_matmul_fp8
+from flopwatch.kernels.hopper_choice import predicted_cycles, schedule_of, tiles_of
+from flopwatch.kernels.hopper_fp8 import FP8_PROMOTED_TILES, FP8_TILES, prepare_hopper_fp8
+from flopwatch.kernels.hopper_matmul import OTHER_GROUPS, HopperConfig
+from flopwatch.kernels.known import PLAIN
+from flopwatch.kernels.reference import matmul_reference
+from flopwatch.kernels.routes import fp8_product_key
+from flopwatch.kernels.stream_k import Balance, Workspace
+from flopwatch.measure.inputs import input_bytes
+from flopwatch.measure.numbers import difference
+from flopwatch.measure.timer import COLD_L2_FACTOR, MAX_INPUT_SETS
+from flopwatch.model import Case, Choice
+from flopwatch.poison import PoisonedAllocations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
+
+    from evidence.race import Call, Maker
+
+    Operands: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+#: As `evidence.peered` holds both sides to, and the bundled suite: sums of 14 bits all along K err by a few units.
+CEILING_EPS = {"fast": 8.0, "float32": 2.0}
+#: Of the workspace that all candidates have in turn: more than any of them needs.
+_FLOATS, _FLAGS = 2**24, 2**16
+#: On which kernels are compiled, which no size changes.
+_SMALL = (520, 776, 1040)
+_SEED = 20261122
+
+
+def candidates(shape: str, sums: str) -> dict[str, HopperConfig]:
+    """Return what is raced for a shape, by name, the most promising first.
+
+    >>> list(candidates("8192x8192x8192", "fast"))[0]
+    '128x256x128 s4 w2 c4/2 g8 wave'
+    """
+    m, n, k = sizes(shape)
+    tiles = FP8_TILES if sums == "fast" else FP8_PROMOTED_TILES
+    ordered = sorted(
+        (replace(tile, balance=balance) for tile in tiles for balance in Balance),
+        # A step of 128 takes as many bytes and as many cycles as one of 64 elements of 16 bits.
+        key=lambda config: predicted_cycles(
+            replace(config, block_k=config.block_k // 2), m, n, k // 2, processors=PROCESSORS
+        ),
+    )
+    dealt: dict[tuple[object, ...], HopperConfig] = {}  # two ways to share may come to the same
+    for config in ordered:
+        plan = schedule_of(config, m, n, k, processors=PROCESSORS)
+        dealt.setdefault((replace(config, balance=Balance.WHOLE), plan.programs, plan.shared), config)
+    chosen = list(dealt.values())[:MOST]
+    chosen += [
+        replace(config, group_m=group)
+        for config in chosen[:REGROUPED]
+        if tiles_of(config, m, n) >= 2 * PROCESSORS
+        for group in OTHER_GROUPS
+    ]
+    return {str(config): config for config in chosen}
+
+
+def drawn(shape: str, scales: str, draw: Callable[..., torch.Tensor]) -> Operands:
+    """Draw operands, B by columns, and scales between 0.5 and 1.5."""
+    m, n, k = sizes(shape)
+    a, b_columns = (draw(torch.randn, rows, k).to(torch.float8_e4m3fn) for rows in (m, n))
+    scale_a, scale_b = (
+        0.5 + draw(torch.rand, *size) for size in (((m, 1), (1, n)) if scales == "row" else ((1,), (1,)))
+    )
+    return a, b_columns.T, scale_a, scale_b
+
+
+def multiply(
+    operands: Operands, config: HopperConfig, workspace: Workspace | None = None, *, promotes: bool
+) -> torch.Tensor:
+    """Multiply by a candidate."""
+    a, b, scale_a, scale_b = operands
+    c = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=torch.bfloat16)
+    prepare_hopper_fp8(a, b, c, scale_a, scale_b, config, promotes=promotes, workspace=workspace).launch()
+    return c
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """Compiles a configuration for the present GPU."""
+
+    scales: str
+    sums: str
+    config: HopperConfig
+
+    def __call__(self) -> None:
+        """Compile it into Triton's cache, without a launch."""
+        shape = "x".join(map(str, _SMALL))
+        a, b, scale_a, scale_b = drawn(shape, self.scales, lambda _draw, *size: torch.empty(size, device="cuda"))
+        c = torch.empty((a.shape[0], b.shape[1]), device="cuda", dtype=torch.bfloat16)
+        promotes = self.sums != "fast"
+        prepare_hopper_fp8(a, b, c, scale_a, scale_b, self.config, promotes=promotes).compile()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fp8Experiment(MatmulExperiment):
+    """All scaled products, those of fast sums with one scale an operand first."""
+
+    @property
+    def source(self) -> str:
+        """What outcomes depend on: the kernels' files and who compiles them."""
+        folder = Path(hopper_fp8.__file__).parent
+        others = (folder / f"{name}.py" for name in ("hopper_fp8", "stream_k", "tiles", "configs"))
+        files = [*sorted(folder.glob("hopper_matmul*.py")), *sorted(folder.glob("matmul_fp8*.py")), *others]
+        text = b"".join(path.read_bytes() for path in files)
+        return f"{hashlib.sha256(text).hexdigest()[:16]} triton {triton.__version__} torch {torch.__version__}"
+
+    def points(self) -> Sequence[Point]:
+        """Return the points of `evidence.peered`."""
+        return [
+            Point(
+                name=f"{shape} {scales} {sums}",
+                group=f"{scales} {sums}",
+                flops=2.0 * math.prod(sizes(shape)),
+                values=(shape, scales, sums),
+            )
+            for sums in FP8_SUMS
+            for scales in FP8_SCALES
+            for shape in MATMUL_FP8
+            if (scales, sums) == ("tensor", "fast") or (shape in FP8_FEW and (scales, sums) != ("row", "float32"))
+        ]
+
+    def compilations(self, point: Point) -> Sequence[Callable[[], object]]:
+        """Return what compiles the candidates: all sizes, and all ways to share, have one code."""
+        shape, scales, sums = map(str, point.values)
+        return [
+            Compilation(scales, sums, replace(config, balance=Balance.REST if shares else Balance.WHOLE))
+            for config in candidates(shape, sums).values()
+            for shares in (bool(schedule_of(config, *sizes(shape), processors=PROCESSORS).shared),)
+        ]
+
+    def contest(self, point: Point) -> Contest:
+        """Draw inputs that together hold more than twice the L2 cache, and multiply the first in float64."""
+        shape, scales, sums = map(str, point.values)
+        generator = torch.Generator(device="cuda").manual_seed(_SEED)
+
+        def draw(distribution: Callable[..., torch.Tensor], *size: int) -> torch.Tensor:
+            return distribution(size, device="cuda", generator=generator)
+
+        sets = [drawn(shape, scales, draw)]
+        cold_bytes = COLD_L2_FACTOR * torch.cuda.get_device_properties().L2_cache_size
+        count = min(max(math.ceil(cold_bytes / input_bytes(sets[0])), 2), MAX_INPUT_SETS)
+        sets += [drawn(shape, scales, draw) for _ in range(count - 1)]
+        a, b, scale_a, scale_b = sets[0]
+        reference = matmul_reference(a, b) * scale_a.double() * scale_b.double()
+        workspace = Workspace(
+            parts=torch.empty(_FLOATS, device="cuda"), flags=torch.zeros(_FLAGS, device="cuda", dtype=torch.int32)
+        )
+        is_fast = sums == "fast"
+
+        def wrong(call: Call) -> str:
+            workspace.flags.zero_()  # of a soak that went wrong
+            with PoisonedAllocations():
+                c = call(0)
+            workspace.flags.zero_()  # the next may be one that is right
+            assert isinstance(c, torch.Tensor)  # noqa: S101 - all of these return tensors
+            error_eps = difference(c, reference).max_diff_eps
+            right = error_eps is not None and error_eps <= CEILING_EPS[sums]
+            return "" if right else f"is wrong: error {error_eps} eps"
+
+        def theirs(index: int) -> torch.Tensor:
+            return torch._scaled_mm(  # noqa: SLF001 - it has no public name
+                *sets[index], out_dtype=torch.bfloat16, use_fast_accum=is_fast
+            )
+
+        take_plain_kernels()
+        peers: dict[str, Maker] = {
+            "torch": lambda: theirs,
+            PLAIN: partial(partial, lambda index: triton_matmul_fp8(*sets[index], use_fast_accum=is_fast)),
+        }
+        raced: dict[str, Maker] = {
+            name: partial(
+                partial, lambda config, index: multiply(sets[index], config, workspace, promotes=not is_fast), config
+            )
+            for name, config in candidates(shape, sums).items()
+        }
+        return Contest(peers=peers, candidates=raced, wrong=wrong, sets=count)
+
+    def case(self, point: Point) -> Case:
+        """Return the case whose calls are those of a point."""
+        shape, scales, sums = map(str, point.values)
+        return Case(suite="PeerMatmulFp8", values=(shape, "float8_e4m3fn", scales, sums, "flopwatch"))
+
+    def route(self, point: Point, winner: str) -> Choice | None:
+        """Return what calls of that shape take; None where the winner is gone."""
+        shape, scales, sums = map(str, point.values)
+        if winner not in candidates(shape, sums):
+            return None
+        a, b, scale_a, scale_b = drawn(shape, scales, lambda _draw, *size: torch.empty(size, device="meta"))
+        c = torch.empty((a.shape[0], b.shape[1]), device="meta", dtype=torch.bfloat16)
+        key = fp8_product_key(a, b, c, scale_a, scale_b, promotes=sums != "fast")
+        return Choice(kernel="hopper_matmul_kernel", config=winner, key=key)
+
+
+if __name__ == "__main__":
+    if not {"--table", "choose"} & set(sys.argv) and not torch.cuda.is_available():
+        sys.exit("there is no GPU here: candidates are raced on an H200")
+    main(Fp8Experiment(), sys.argv[1:], "python -m evidence.fp8_candidates", str(__doc__))

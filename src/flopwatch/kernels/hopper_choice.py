@@ -1,0 +1,158 @@
+"""Which configuration a call takes on Hopper where no table has its sizes.
+
+Products by an estimate of cycles, attention as the nearest sizes that were raced. What is measured of these choices, on
+sizes that decided nothing: ``python -m evidence.matmul_candidates OUT.json --held-out``, and that of attention.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, ROWS
+from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
+from flopwatch.kernels.known import PLAIN, tabled
+from flopwatch.kernels.stream_k import Balance, Schedule
+from flopwatch.kernels.thin_matmul import MOST_ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+#: Multiplications from which the kernel for Hopper is taken. Of the products that were raced, those of 1024 cubed and
+#: more were 2 to 20 % faster than the plain kernel's, those of 768 cubed and less 2 to 24 % slower (H200, 2026-11-22).
+FEWEST = 2**30
+#: A program's cycles on an H200, roughly: bytes of shared memory filled a cycle and multiprocessor (8192x8192x1024 at
+#: 670 TFLOP/s with 128x128 tiles, 2026-11-20), and, guessed, what a tile or a part costs beside. They only order
+#: configurations.
+_FILL, _TILE, _PART = 50.0, 1500.0, 2000.0
+#: Pairs of 16-bit elements that a multiprocessor multiplies and adds in a cycle (NVIDIA H100 white paper: 989.4 TFLOP/s
+#: of 132 multiprocessors at 1830 MHz).
+_PAIRS = 2048
+#: The part of a GPU's rate that a product has to be predicted to reach, or it is left to the plain kernel, which has
+#: smaller tiles: 1024 cubed is predicted 0.42, 100x4096x4096 0.28.
+_BUSY = 0.4
+#: Attention takes the choice of sizes that are at most so many times theirs, or that part of them.
+_NEAR = 2.0
+#: Of a key of attention (`flopwatch.kernels.routes.attention_key`): where its sequence lengths are, and what of it has
+#: to be equal: the head dimension and the mask.
+_LENGTHS, _EQUAL = slice(3, 5), slice(5, 7)
+_ATTENTION = "hopper_attention_kernel"
+#: Of the plain kernel's speed: what attention has to promise to be taken. What Gluon has to gain in a race, 3 %.
+_WORTH = 1.03
+
+
+@functools.lru_cache(maxsize=4096)
+def product_config(m: int, n: int, k: int, *, processors: int) -> HopperConfig | None:
+    """Return the configuration for a product of 16-bit elements; None where the plain kernel is taken to be faster.
+
+    >>> str(product_config(4096, 4096, 4096, processors=132))
+    '128x256x64 s4 w2 c4/2 g8 wave'
+    >>> product_config(64, 4096, 4096, processors=132)
+    """
+    if m <= MOST_ROWS or m * n * k < FEWEST:
+        return None
+    chosen = min(
+        (
+            replace(tile, balance=balance)
+            for tile in TILES
+            for balance in (Balance.WHOLE, Balance.WAVE)  # all of a few tiles shared was slower than any other way
+            if balance is Balance.WHOLE or tiles_of(tile, m, n) > processors * tile.per_processor
+        ),
+        key=lambda config: predicted_cycles(config, m, n, k, processors=processors),
+    )
+    least = m * n * k / (processors * _PAIRS)
+    return chosen if least >= _BUSY * predicted_cycles(chosen, m, n, k, processors=processors) else None
+
+
+def predicted_cycles(config: HopperConfig, m: int, n: int, k: int, *, processors: int) -> float:
+    """Estimate how long the busiest multiprocessor works.
+
+    >>> whole, shared = (replace(TILES[4], balance=balance) for balance in (Balance.WHOLE, Balance.WAVE))
+    >>> cycles = [predicted_cycles(config, 1536, 1536, 1536, processors=132) for config in (whole, shared)]
+    >>> cycles[0] > 1.3 * cycles[1]
+    True
+    """
+    steps, tiles = math.ceil(k / config.block_k), tiles_of(config, m, n)
+    plan = schedule_of(config, m, n, k, processors=processors)
+    # An instruction of few columns waits for shared memory.
+    multiply = config.block_m * config.block_n * config.block_k / _PAIRS * max(1.0, 64 / config.block_n)
+    fill = (config.block_m + config.block_n) * config.block_k * 2 / _FILL
+    share = math.ceil(plan.shared * steps / plan.programs)
+    whole = math.ceil((tiles - plan.shared) / plan.programs)
+    cycles = (share + whole * steps) * max(multiply, fill) + (whole + bool(share)) * _TILE
+    if plan.shared:
+        parts = max(1, math.ceil(plan.programs / plan.shared) - 1)
+        cycles += (1 + parts) * (config.block_m * config.block_n * 4 / _FILL) + _PART
+    return cycles * math.ceil(plan.programs / processors)
+
+
+def tiles_of(config: HopperConfig, m: int, n: int) -> int:
+    """Return how many tiles a product has."""
+    return math.ceil(m / config.block_m) * math.ceil(n / config.block_n)
+
+
+def schedule_of(config: HopperConfig, m: int, n: int, k: int, *, processors: int) -> Schedule:
+    """Return how the tiles of a product are dealt out."""
+    slots = processors * config.per_processor
+    return Schedule.of(tiles_of(config, m, n), math.ceil(k / config.block_k), slots=slots, balance=config.balance)
+
+
+@functools.lru_cache(maxsize=4096)
+def attention_config(key: str, folder: Path, *, processors: int) -> str:
+    """Return the configuration that was the fastest at the nearest lengths; "" where the plain kernel is to be taken.
+
+    That is where no lengths are near, where the plain kernel won there, and where so much of the last wave of
+    multiprocessors would be idle as takes back what was won.
+
+    Args:
+        key: of the call.
+        folder: of the tables.
+        processors: of the GPU.
+    """
+    wanted = key.split(", ")
+    near = [
+        (distance, raced)
+        for raced in _raced(folder)
+        if raced.key[_EQUAL] == wanted[_EQUAL] and (distance := _distance(raced.key, wanted)) <= math.log2(_NEAR)
+    ]
+    _, nearest = min(near, default=(0.0, None))
+    if nearest is None:
+        return ""
+    batch, heads, length, head_dim = (int(wanted[place]) for place in (0, 1, 3, 5))
+    configs = {config.name: config for config in HOPPER_ATTENTION.get(head_dim, ())}
+    if nearest.config not in configs:
+        return ""
+    config = configs[nearest.config]
+    waves = batch * heads * math.ceil(length / (ROWS * config.groups)) / (processors * config.resident)
+    return nearest.config if nearest.speed * waves / math.ceil(waves) >= _WORTH else ""
+
+
+def _distance(known: Sequence[str], wanted: Sequence[str]) -> float:
+    lengths = zip(known[_LENGTHS], wanted[_LENGTHS], strict=True)
+    return max(abs(math.log2(int(one) / int(other))) for one, other in lengths)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class _Raced:
+    """What won a race of attention: a configuration, so many times as fast as the plain kernel; none if that won."""
+
+    config: str
+    speed: float
+    key: list[str]
+
+
+@functools.cache
+def _raced(folder: Path) -> tuple[_Raced, ...]:
+    """Return what won on any GPU: a kernel for Hopper was raced on one."""
+    return tuple(
+        _Raced(
+            config=choice["config"] if choice["kernel"] == _ATTENTION else "",
+            speed=math.exp(entry["gain"]["estimate"]) if entry["gain"] else 1.0,
+            key=choice["key"].split(", "),
+        )
+        for entry, choice in tabled(folder)
+        if choice["kernel"] in {_ATTENTION, PLAIN}
+    )

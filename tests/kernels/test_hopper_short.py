@@ -1,0 +1,225 @@
+"""What the compiler makes of the kernel for short products, everywhere; its numbers, on a GPU of that architecture.
+
+A mistake in its barriers would hang the GPU's queue, as `test_hopper_matmul` says; so here, too, numbers are computed
+in processes of their own, which have two minutes each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from tests.kernels.test_hopper_matmul import REGISTERS, run
+
+from flopwatch.kernels.hopper_short import SHORT, SHORT_TILES, ShortConfig, can_multiply_short
+from flopwatch.model import KernelFacts, from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Normal = Callable[..., torch.Tensor]
+
+#: Of a multiprocessor of an H200, and what each program takes of it beside its own.
+SHARED_BYTES, RESERVED_BYTES = 233472, 1024
+#: A hang costs this. A process imports, compiles six kernels at 1 to 2 s, and computes small products.
+DEADLINE_S = 120.0
+#: Runs in a process of its own, in which kernels are compiled and not interpreted. Prints one line of facts, how often
+#: ptxas says that it had to serialise the tensor cores' instructions, and shared memory.
+COMPILE = """
+import sys, re, subprocess, tempfile
+from pathlib import Path
+import torch, triton
+from flopwatch.kernels.hopper_short import SHORT, hopper_short_matmul
+from flopwatch.model import to_json
+from flopwatch.static import kernel_facts, pretend_gpu
+
+with pretend_gpu("h200") as recorder:
+    for name, dtype, layout in (line.split("/") for line in sys.argv[1:]):
+        a = torch.empty(1536, 1536, device="cuda", dtype=getattr(torch, dtype))
+        hopper_short_matmul(a, a.T if layout == "columns" else a, SHORT[name])
+print("facts", to_json(kernel_facts(recorder)).decode())
+for kernel in recorder.compiled.values():
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "kernel.ptx")
+        source.write_text(kernel.asm["ptx"])
+        ptxas = triton.knobs.nvidia.ptxas.path
+        log = subprocess.run([ptxas, "-arch=sm_90a", "-v", source, "-o", source.with_suffix(".cubin")],
+                             capture_output=True, text=True, check=True).stderr
+    assert "registers" in log
+    print("serialised", *re.findall(r"C75\\d\\d", log))
+    print("shared", kernel.metadata.shared)
+    touching = r"wgmma\\.wait_group|bar\\.sync|cp\\.async\\.bulk\\.tensor|stmatrix|st\\.shared"
+    found = re.findall(touching, kernel.asm["ptx"])
+    after = [after for one, after in zip(found, found[1:]) if one == "wgmma.wait_group"]
+    print("after", *after)
+"""
+#: Four warps and eight, beside and below each other; both ways to store; both layouts of B.
+COMPILED = (
+    "short 64x64x64 s3 w4 x4 direct/float16/columns",
+    "short 64x128x64 s9 w8 x1 tma/bfloat16/rows",
+    "short 128x256x64 s4 w8 x1 tma/float16/rows",
+)
+#: Of one tile, with both ways to store: draws operands, multiplies with poisoned outputs, prints the largest error of
+#: each product. Of shapes there are one step that is not whole, fewer steps than stages, as many, one more, and several
+#: laps, with edges of all kinds. Then what a race between refills and products would break now and then, and rows of C
+#: that are not neighbours.
+PROGRAM = """
+import sys
+from dataclasses import replace
+import torch
+from flopwatch.kernels.hopper_short import SHORT_TILES, hopper_short_matmul
+from flopwatch.kernels.reference import matmul_reference
+from flopwatch.measure.numbers import difference
+from flopwatch.poison import PoisonedAllocations
+
+def draw(M, N, K, dtype=torch.float16):
+    return tuple(torch.randn(shape, device="cuda").to(dtype) for shape in ((M, K), (K, N)))
+
+def check(name, a, b, c):
+    torch.cuda.synchronize()
+    error = difference(c, matmul_reference(a, b)).max_diff_eps
+    print(config, name, "inf" if error is None else error, flush=True)
+
+def multiply(a, b):
+    with PoisonedAllocations():
+        return hopper_short_matmul(a, b, config)
+
+def shapes():
+    lap = config.stages * config.block_k
+    for shape in [
+        *((8, 8, 8), (64, 64, 64), (64, 64, lap), (72, 136, lap + 8), (200, 328, 1000), (520, 776, 1032)),
+        *((1000, 1000, 1000), (1536, 1536, 1536), (768, 512, 3 * lap - 8)),
+    ]:
+        for dtype in (torch.float16, torch.bfloat16):
+            a, b = draw(*shape, dtype)
+            check(f"{shape} {dtype}", a, b, multiply(a, b))
+        a, b = draw(*shape)
+        check(f"{shape} by columns", a, b, multiply(a, b.T.contiguous().T))
+
+def reuse():
+    a, b = draw(1024, 1024, 2048)
+    first = multiply(a, b)
+    for call in range(200):
+        c = multiply(a, b)
+        if not torch.equal(first, c):
+            print(config, "call", call, "inf")
+    check("the last of 200 calls", a, b, c)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = [hopper_short_matmul(a, b, config) for _ in range(4)]
+    for replay in range(20):
+        for c in results:
+            c.fill_(float("nan"))
+        a.copy_(torch.randn_like(a))
+        graph.replay()
+    for c in results:
+        check("replayed", a, b, c)
+    wide = torch.full((1024, 1040), float("nan"), device="cuda", dtype=torch.float16)
+    hopper_short_matmul(a, b, config, out=wide[:, 8:1032])
+    check("in a wider matrix", a, b, wide[:, 8:1032])
+    beside = torch.cat((wide[:, :8], wide[:, 1032:]), 1)
+    print(config, "beside it", 0.0 if beside.isnan().all() else "inf")
+
+tile = SHORT_TILES[int(sys.argv[1])]
+for config in (tile, replace(tile, through_shared=False)):
+    shapes()
+    reuse()
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled() -> list[str]:
+    return run(COMPILE, *COMPILED, deadline_s=280.0)
+
+
+def facts_of(compiled: Sequence[str]) -> list[KernelFacts]:
+    (line,) = (line.removeprefix("facts ") for line in compiled if line.startswith("facts "))
+    return from_json(line.encode(), list[KernelFacts])
+
+
+def test_configurations_compile_for_hopper_without_spills(compiled: Sequence[str]) -> None:
+    facts = facts_of(compiled)
+
+    assert len(facts) == len(COMPILED)
+    assert [(fact.config, fact.failure, fact.spill_bytes) for fact in facts if fact.failure or fact.spill_bytes] == []
+
+
+def test_every_product_is_the_tensor_cores_of_hopper(compiled: Sequence[str]) -> None:
+    names = [{name for name in fact.instructions if "MMA" in name} for fact in facts_of(compiled)]
+
+    assert sorted(names, key=str) == [
+        {"HGMMA.64x256x16.F32"},
+        {"HGMMA.64x64x16.F32"},
+        {"HGMMA.64x64x16.F32.BF16"},
+    ]
+
+
+def test_ptxas_serialises_none_of_them(compiled: Sequence[str]) -> None:
+    assert [line for line in compiled if line.startswith("serialised")] == ["serialised"] * len(COMPILED)
+
+
+def test_a_tile_of_c_lies_where_the_ring_was(compiled: Sequence[str]) -> None:
+    configs = [SHORT[line.partition("/")[0]] for line in COMPILED]
+    shared = [int(line.split()[1]) for line in compiled if line.startswith("shared")]
+
+    for config, taken in zip(configs, shared, strict=True):
+        assert 0 <= taken - ring_bytes(config) <= 16 * config.stages
+
+
+def test_all_warps_have_waited_for_their_products_before_anything_is_put_where_these_were_read(
+    compiled: Sequence[str],
+) -> None:
+    """After the first step, in the loop, and, where C goes through shared memory, after the last one."""
+    after = [line.split()[1:] for line in compiled if line.startswith("after")]
+
+    assert after == [["bar.sync"] * (3 if SHORT[line.partition("/")[0]].through_shared else 2) for line in COMPILED]
+
+
+def ring_bytes(config: ShortConfig) -> int:
+    return config.stages * (config.block_m + config.block_n) * config.block_k * 2
+
+
+@pytest.mark.parametrize("config", SHORT_TILES, ids=str)
+def test_as_many_programs_fit_a_multiprocessor_as_it_says(config: ShortConfig) -> None:
+    """Shared memory with barriers of up to 16 bytes, and registers: an accumulator, and 40 for what else there is."""
+    taken = ring_bytes(config) + 16 * config.stages + RESERVED_BYTES
+    registers = config.block_m * config.block_n // (config.warps * 32) + 40
+
+    assert config.per_processor * taken <= SHARED_BYTES
+    assert config.per_processor * registers * config.warps * 32 <= REGISTERS
+    assert config.block_m * config.block_n * 2 <= ring_bytes(config)
+
+
+@pytest.mark.parametrize("config", SHORT_TILES, ids=str)
+def test_warps_share_a_tile_as_instructions_have_it(config: ShortConfig) -> None:
+    """A warpgroup has 64 rows and a multiple of eight columns, of which an instruction takes 256."""
+    beside = max(1, config.warps * 16 // config.block_m)
+
+    assert config.warps % 4 == 0
+    assert config.block_n % (8 * beside) == 0
+    assert config.block_n // beside <= 256
+
+
+def test_configurations_have_names_of_their_own() -> None:
+    assert len(SHORT) == 2 * len(SHORT_TILES)
+
+
+def test_float8_is_for_another_kernel(normal: Normal) -> None:
+    half = normal(64, 64)
+
+    assert can_multiply_short(half, half)
+    assert not can_multiply_short(half.to(torch.float8_e4m3fn), half.to(torch.float8_e4m3fn).T)
+    assert not can_multiply_short(normal(64, 65), normal(65, 64))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0), reason="is for Hopper alone"
+)
+@pytest.mark.parametrize("place", range(len(SHORT_TILES)), ids=[str(config) for config in SHORT_TILES])
+def test_every_configuration_is_right(place: int) -> None:
+    lines = run(PROGRAM, str(place), deadline_s=DEADLINE_S)
+
+    assert len(lines) == 2 * (9 * 3 + 7)
+    assert [line for line in lines if float(line.split()[-1]) > 1.0] == []
