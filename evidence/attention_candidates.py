@@ -320,6 +320,8 @@ def _minus(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> l
 
 
 if __name__ == "__main__":
+    if {"--held-out", "choose"} <= set(sys.argv):
+        sys.exit("what is held out decides nothing: choose from the races of the others")
     options = [option for option in sys.argv[1:] if option not in {"--flex", "--held-out"}]
     if not {"--table", "choose"} & set(options) and not torch.cuda.is_available():
         sys.exit("there is no GPU here: candidates are raced on an H200")

@@ -334,6 +334,8 @@ class MatmulExperiment:
 
 
 if __name__ == "__main__":
+    if {"--held-out", "choose"} <= set(sys.argv):
+        sys.exit("what is held out decides nothing: choose from the races of the others")
     if not {"--table", "choose"} & set(sys.argv) and not torch.cuda.is_available():
         sys.exit("there is no GPU here: candidates are raced on an H200")
     main(

@@ -1,4 +1,4 @@
-"""What the races found, as a table that public functions read: ``choose RESULT.json`` of both experiments of kernels.
+"""What the races found, as a table that public functions read: ``choose RESULT.json`` of the experiments of kernels.
 
 A winner is chosen for the calls that it was raced on if it is faster than the plain kernel by more than what makes up
 for what it costs beside: by the lower of the 99 % bounds, on samples that chose nothing; otherwise the table has the
@@ -56,7 +56,7 @@ class RoutedExperiment(Experiment, Protocol):
 
 
 def take_plain_kernels() -> None:
-    """Have the public functions of this process, and of those that it starts, take plain kernels."""
+    """Have public functions take plain kernels, here and in processes that are started, from their first calls on."""
     os.environ[routes.KERNELS_VARIABLE] = PLAIN
 
 

@@ -85,3 +85,8 @@ def test_what_is_equally_near_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(hopper_choice, "_raced", lambda _folder: tuple(raced))
 
     assert attention_config("1, 132, 1, 2048, 2048, 64, True, float16", TABLES, processors=132) == names[0]
+
+
+def test_products_of_any_depth_have_a_configuration() -> None:
+    assert product_config(1024, 1024, 2**20, processors=132) is not None
+    assert product_config(2048, 2048, 2**21, processors=132) is not None

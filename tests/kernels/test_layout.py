@@ -30,6 +30,8 @@ def product(a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
         (4096, (80, 1), "rows"),
         (4096, (1, 80), "columns"),
         (4096, (1, 1), "odd rows"),
+        (4096, (1, 88), "columns"),
+        (4096, (1, 84), "odd columns"),
         (4096, (1, 81), "odd columns"),
         (4098, (80, 1), "odd rows"),
         (4096, (160, 2), "elements"),
@@ -38,7 +40,7 @@ def product(a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
 def test_a_matrix_is_what_triton_can_read_of_it_at_a_time(
     pointer: int, strides: tuple[int, int], expected: str
 ) -> None:
-    assert layout(pointer, strides) == expected
+    assert layout(pointer, strides, 2) == expected
 
 
 @pytest.mark.parametrize(

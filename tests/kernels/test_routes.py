@@ -93,6 +93,8 @@ CALLS = {
     "A by columns": lambda: triton_matmul(half(1536, 1536).T, half(1536, 1536)),
     "B by columns": lambda: triton_matmul(half(1536, 1536), half(1536, 1536).T),
     "a small one": lambda: triton_matmul(half(768, 768), half(768, 768)),
+    "one row, expanded": lambda: triton_matmul(half(1, 4096).expand(4096, 4096), half(4096, 4096)),
+    "one head, expanded": lambda: flash_attention(*[half(33, 1, 256, 64).expand(33, 4, 256, 64)] * 3, causal=True),
     "no tuning": lambda: triton_matmul(half(1536, 1536), half(1536, 1536), use_autotune=False),
     "blocks": lambda: triton_matmul(half(1536, 1536), half(1536, 1536), block_m=64),
     "a configuration that is gone": lambda: triton_matmul(half(64, 64), half(64, 64)),
@@ -137,11 +139,12 @@ RULED = {
     **dict.fromkeys(("attention of another batch", "twice the length", "transposed"), "hopper_attention_kernel"),
 }
 PLAIN_PRODUCTS = (
-    *("A by columns", "no tuning", "blocks", "a small one"),
+    *("A by columns", "no tuning", "blocks", "a small one", "one row, expanded"),
     *("a configuration that is gone", "short that is gone", "rows of 200 bytes", "too many rows"),
 )
 PLAIN_ATTENTION = (
     *("attention of lengths", "a negative scale", "full attention", "four times the length", "few tiles"),
+    "one head, expanded",
 )
 
 

@@ -1,9 +1,8 @@
 """FlashAttention forward for sm_90, warp-specialised in the manner of FlashAttention-3 (Shah et al., 2024).
 
-Nothing here has run on a GPU yet: `flopwatch.kernels.flash_attention` takes these kernels where a table says so
-(`flopwatch.kernels.routes`), and none does until ``python -m evidence.attention_candidates`` has measured them on an
-H200. An earlier form did run there (2026-11-20).
-docs/decisions/0005-hopper-attention.md says what that one lost and why, and what is predicted of this one.
+`flopwatch.kernels.flash_attention` takes these kernels where they were measured to be faster than the plain one
+(`flopwatch.kernels.routes`). docs/decisions/0005-hopper-attention.md says what they are worth, and what an earlier form
+lost and why.
 """
 
 from __future__ import annotations
@@ -280,7 +279,10 @@ def _unreadable(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> str:
     if tensor.dtype not in _DTYPES or tensor.dtype != dtype:
         return f"{name} is of {tensor.dtype}; all must be float16, or all bfloat16"
     *steps, last = tensor.stride()
-    aligned = all(step * tensor.element_size() % _ALIGNMENT_BYTES == 0 for step in steps)
+    aligned = all(
+        step * tensor.element_size() % _ALIGNMENT_BYTES == 0 and (step > 0 or size == 1)  # what is expanded has no map
+        for step, size in zip(steps, tensor.shape, strict=False)
+    )
     if last != 1 or not aligned or not (tensor.is_meta or tensor.data_ptr() % _ALIGNMENT_BYTES == 0):
         return f"{name} of strides {tensor.stride()} cannot be read by TMA"
     return ""

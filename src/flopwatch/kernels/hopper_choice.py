@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-#: Multiplications from which the kernel for Hopper is taken. Of the products that were raced, those of 1024 cubed and
-#: more were 2 to 20 % faster than the plain kernel's, those of 768 cubed and less 2 to 24 % slower (H200, 2026-11-22).
+#: Multiplications from which the kernel for Hopper is taken. Of the products that were raced, from 1024 cubed on all
+#: but one were 2 to 74 % faster than the plain kernel's (1280 cubed in float16 was 2 % slower), and those of 768 cubed
+#: and less 1 to 24 % slower (H200, 2026-11-22, ``evidence/h200/matmul-candidates-2026-11-22.json``).
 FEWEST = 2**30
 #: A program's cycles on an H200, roughly: bytes of shared memory filled a cycle and multiprocessor (8192x8192x1024 at
-#: 670 TFLOP/s with 128x128 tiles, 2026-11-20), and, guessed, what a tile or a part costs beside. They only order
-#: configurations.
+#: 670 TFLOP/s with 128x128 tiles, 2026-11-20), and, guessed, what a tile or a part costs beside.
 _FILL, _TILE, _PART = 50.0, 1500.0, 2000.0
 #: Pairs of 16-bit elements that a multiprocessor multiplies and adds in a cycle (NVIDIA H100 white paper: 989.4 TFLOP/s
 #: of 132 multiprocessors at 1830 MHz).
@@ -34,7 +34,8 @@ _PAIRS = 2048
 #: The part of a GPU's rate that a product has to be predicted to reach, or it is left to the plain kernel, which has
 #: smaller tiles: 1024 cubed is predicted 0.42, 100x4096x4096 0.28.
 _BUSY = 0.4
-#: Attention takes the choice of sizes that are at most so many times theirs, or that part of them.
+#: Attention takes the choice of sizes that are at most so many times theirs, or that part of them: as far apart as
+#: those are that were raced.
 _NEAR = 2.0
 #: Of a key of attention (`flopwatch.kernels.routes.attention_key`): where its sequence lengths are, and what of it has
 #: to be equal: the head dimension and the mask.
@@ -76,7 +77,10 @@ def predicted_cycles(config: HopperConfig, m: int, n: int, k: int, *, processors
     True
     """
     steps, tiles = math.ceil(k / config.block_k), tiles_of(config, m, n)
-    plan = schedule_of(config, m, n, k, processors=processors)
+    try:
+        plan = schedule_of(config, m, n, k, processors=processors)
+    except ValueError:  # shares that 32 bits do not count
+        return math.inf
     # An instruction of few columns waits for shared memory.
     multiply = config.block_m * config.block_n * config.block_k / _PAIRS * max(1.0, 64 / config.block_n)
     fill = (config.block_m + config.block_n) * config.block_k * 2 / _FILL

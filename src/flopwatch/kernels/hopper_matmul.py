@@ -1,6 +1,6 @@
 """Matrix multiplication for Hopper: configurations, descriptors, and the call of `hopper_matmul_kernel`.
 
-Chosen by `triton_matmul` where a table says so (`flopwatch.kernels.routes`).
+Chosen by `triton_matmul` where a table or a rule says so (`flopwatch.kernels.routes`).
 """
 
 from __future__ import annotations
@@ -113,10 +113,8 @@ def _config(  # noqa: PLR0917 - a row of the table below
 #: Tiles to choose from, for 16-bit operands, as many stages as fit 232448 bytes of shared memory. Compiled for sm_90 on
 #: 2026-11-22 (triton 3.6.0 and 3.7.1), with and without sharing: no spills, no warning of ptxas that it serialises
 #: wgmma (C7510 to C7519), and the registers of a thread at the start below (consumers go on with up to 232, the
-#: producer with 40). The first and the fifth were timed, without sharing, as a prototype: the best of 2048 cubed and
-#: more, and of 3072 cubed and 16384x4096x4096 (H200, 2026-11-20); no other was. Left out: 192x256, whose consumers do
-#: not compile with the 152 registers that three of them have. ``python -m evidence.matmul_candidates`` tells for each
-#: shape.
+#: producer with 40). Timed in ``evidence/h200/matmul-candidates-2026-11-22.json``, of each product the most promising.
+#: Left out: 192x256, whose consumers do not compile with the 152 registers that three of them have.
 TILES = (
     _config(2, 64, 256, 4, 4, 2),  # 128x256, 168
     _config(2, 128, 128, 4, 2, 1),  # 256x128, 168
@@ -161,6 +159,7 @@ def _has_mapped_rows(matrix: torch.Tensor) -> bool:
     return (
         matrix.stride(1) == 1
         and matrix.stride(0) * matrix.element_size() % _ALIGNMENT == 0
+        and (matrix.stride(0) > 0 or matrix.shape[0] == 1)  # an expanded row has no map
         and matrix.data_ptr() % _ALIGNMENT == 0
     )
 

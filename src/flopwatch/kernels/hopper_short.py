@@ -47,7 +47,8 @@ class ShortConfig:
 
 #: Tiles to choose from, with as many stages as fit so many programs on a multiprocessor. Compiled for sm_90 on
 #: 2026-11-22 (triton 3.6.0 and 3.7.1), both ways to store: no spills, no warning of ptxas that it serialises wgmma
-#: (C7510 to C7519). None was timed yet: ``python -m evidence.matmul_candidates`` tells for each shape.
+#: (C7510 to C7519). Timed in ``evidence/h200/matmul-candidates-short-2026-11-22.json``, the most promising of each
+#: product.
 SHORT_TILES = (
     ShortConfig(block_m=64, block_n=32, block_k=128, stages=8),
     ShortConfig(block_m=64, block_n=64, stages=3, per_processor=4),

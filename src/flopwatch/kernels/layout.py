@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flopwatch.kernels.scratch import ALIGNMENT, is_aligned
+from flopwatch.kernels.scratch import ALIGNMENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,22 +12,23 @@ if TYPE_CHECKING:
     import torch
 
 
-def layout(pointer: int, strides: tuple[int, int]) -> str:
-    """Say along what a matrix is contiguous, "odd" where Triton cannot read it 16 bytes at a time.
+def layout(pointer: int, strides: tuple[int, int], element_bytes: int) -> str:
+    """Say along what a matrix is contiguous, "odd" where it cannot be read 16 bytes at a time.
 
-    >>> layout(4096, (1008, 1)), layout(4098, (1, 1008)), layout(4096, (2016, 2))
-    ('rows', 'odd columns', 'elements')
+    >>> layout(4096, (1000, 1), 2), layout(4098, (1, 1000), 2), layout(4096, (2016, 2), 2), layout(4096, (1000, 1), 1)
+    ('rows', 'odd columns', 'elements', 'odd rows')
     """
     if 1 not in strides:
         return "elements"
     along = "rows" if strides[1] == 1 else "columns"
-    return along if is_aligned(pointer, strides) else f"odd {along}"
+    is_readable = pointer % ALIGNMENT == 0 and max(strides) * element_bytes % ALIGNMENT == 0
+    return along if is_readable else f"odd {along}"
 
 
 def product_layouts(args: Mapping[str, Any]) -> str:
     """Say how the operands of a product lie, by the arguments of its kernel; nothing where they lie as usual.
 
-    Usual are contiguous rows, and what is read like them: rows that start at multiples of 16 elements if those of a
+    Usual are contiguous rows, and what is read like them: rows that start at multiples of 16 bytes if those of a
     contiguous matrix of that shape do.
 
     Args:
@@ -41,9 +42,10 @@ def product_layouts(args: Mapping[str, Any]) -> str:
     >>> product_layouts({**args, "stride_bk": 64, "stride_bn": 1})
     ''
     """
-    a = layout(args["a_ptr"].data_ptr(), (args["stride_am"], args["stride_ak"]))
-    b = layout(args["b_ptr"].data_ptr(), (args["stride_bk"], args["stride_bn"]))
-    usual = tuple(layout(0, (columns, 1)) for columns in (args["K"], args["N"]))
+    element_bytes = args["a_ptr"].element_size()
+    a = layout(args["a_ptr"].data_ptr(), (args["stride_am"], args["stride_ak"]), element_bytes)
+    b = layout(args["b_ptr"].data_ptr(), (args["stride_bk"], args["stride_bn"]), element_bytes)
+    usual = tuple(layout(0, (columns, 1), element_bytes) for columns in (args["K"], args["N"]))
     return "" if (a, b) == usual else f"A by {a} and B by {b}"
 
 

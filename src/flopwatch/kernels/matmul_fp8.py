@@ -38,11 +38,11 @@ def _fp8(block_m: int, block_n: int, block_k: int, num_warps: int, num_stages: i
 
 
 #: What is chosen from where the tensor cores sum alone. 128x256x128 and 128x128x128 are among the tiles with which a
-#: warp-specialised kernel in Gluon came to 0.97 to 1.09 of cuBLASLt from 4096 cubed on (H200, 2026-11-20); nothing was
-#: timed in this kernel. Registers of a thread on sm_90, with scales of rows and columns (triton 3.7.1): 248, 144, 229,
-#: 152, 128, 80, 72; nothing spills there in any layout, nor with triton 3.6.0, but for 8 bytes of the last one where M
-#: is 1. Elsewhere the first and the third spill up to 216 bytes in some layouts. All but the first fit the 99 KiB of
-#: sm_89 and sm_120.
+#: warp-specialised kernel in Gluon came to 0.97 to 1.09 of cuBLASLt from 4096 cubed on (H200, 2026-11-20); this kernel
+#: is "plain" in ``evidence/h200/fp8-candidates-2026-11-22.json``. Registers of a thread on sm_90, with scales of rows
+#: and columns (triton 3.7.1): 248, 144, 229, 152, 128, 80, 72; nothing spills there in any layout, nor with triton
+#: 3.6.0, but for 8 bytes of the last one where M is 1. Elsewhere the first and the third spill up to 216 bytes in some
+#: layouts. All but the first fit the 99 KiB of sm_89 and sm_120.
 FP8_AUTOTUNE: tuple[MatmulConfig, ...] = (
     _fp8(128, 256, 128, 8, 4),
     _fp8(128, 128, 128, 8, 4),

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
+import triton
 from triton import knobs
 
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, can_attend, prepare
@@ -46,6 +47,9 @@ FOLDER = TABLES
 KERNELS_VARIABLE = "FLOPWATCH_KERNELS"
 #: What kernels in Gluon for Hopper are compiled for.
 _HOPPER = (9, 0)
+#: Gluon is experimental, and changes with each Triton: with those that nobody has compiled these kernels with, calls
+#: take the plain ones.
+_NEWEST_GLUON = (3, 9)
 
 
 def routed_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Prepared | None:
@@ -211,7 +215,17 @@ def known_routes(kernels: tuple[str, ...], folder: Path) -> Mapping[tuple[str, s
 
 
 def _is_hopper(tensor: torch.Tensor) -> bool:
+    """Tell whether kernels in Gluon for Hopper run: there, and with a Triton whose Gluon they were compiled with."""
+    if torch.version.hip is not None or triton_version() > _NEWEST_GLUON:  # ROCm calls gfx90a 9.0, too
+        return False
     return torch.cuda.get_device_capability(tensor.device) == _HOPPER
+
+
+@functools.cache
+def triton_version() -> tuple[int, int]:
+    """Return the installed Triton's (major, minor)."""
+    major, minor = triton.__version__.split(".")[:2]
+    return int(major), int(minor)
 
 
 def _processors(tensor: torch.Tensor) -> int:
