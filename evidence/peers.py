@@ -85,7 +85,8 @@ def main(arguments: list[str]) -> None:
         if options.what == "measure":
             if options.file is None:
                 parser.error("name the file that the measurement goes to")
-            command = shlex.join(["python", "-m", "evidence.peers", *arguments])
+            words = ["OUT.json" if word == str(options.file) else word for word in arguments]
+            command = shlex.join(["python", "-m", "evidence.peers", *words])
             measure(options.file, seconds=options.seconds, only=options.only, command=command)
         else:
             if options.file is not None and not options.file.is_file():
