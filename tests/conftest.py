@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ HAS_GPU = torch.cuda.is_available()
 if not HAS_GPU:
     # Triton reads this when it is imported and when a kernel is decorated, so it must be set before any test module.
     os.environ["TRITON_INTERPRET"] = "1"
+# What a shell starts in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
