@@ -215,7 +215,7 @@ class MatmulExperiment:
     def source(self) -> str:
         """What outcomes depend on: the kernels' files and who compiles them."""
         folder = Path(stream_k.__file__).parent
-        others = (folder / f"{name}.py" for name in ("stream_k", "thin_matmul", "tiles", "matmul", "configs"))
+        others = (folder / f"{name}.py" for name in ("stream_k", "thin_matmul", "tiles", "eights", "matmul", "configs"))
         files = [*sorted(folder.glob("hopper_matmul*.py")), *sorted(folder.glob("hopper_short*.py")), *others]
         text = b"".join(path.read_bytes() for path in files)
         return f"{hashlib.sha256(text).hexdigest()[:16]} triton {triton.__version__} torch {torch.__version__}"

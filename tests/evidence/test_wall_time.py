@@ -298,6 +298,8 @@ def test_the_kept_wall_times_are_whole_runs_on_a_gpu(path: Path) -> None:
     names = [each.name for each in found.runs]
     assert names == [name for name in PLANS if name in names]
     assert COLD in names  # what the others found warm
+    missing = [name for name in PLANS if name not in names]
+    assert (f"Not timed: {', '.join(missing)}." in document._wall(found)) == bool(missing)
 
 
 def test_names_that_are_no_runs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -320,9 +320,9 @@ def test_all_that_tables_have_is_in_the_lists() -> None:
         assert name in {config.name for config in HOPPER_ATTENTION[head_dim]}
 
 
-#: What a call of a public function may cost the host after the first, in units of torch.matmul's in the same process.
-#: The goal is 12 us on a host where that takes 10.7; products had 1.17 to 1.30, attention 1.46 (H200, 2026-11-22).
-HOST = 1.6
+#: What a call of a public function may cost the host after the first: the goal of 2026-11-22, which is not reached yet
+#: (14.4 to 15.6 us for products and 17.6 for attention, where torch.matmul took 12, beside an H200 on that day).
+HOST_US = 12.0
 #: A hang costs this: six kernels are compiled, and traced by torch.compile.
 DEADLINE_S = 240.0
 #: Runs in a process of its own, since a kernel whose barriers are wrong hangs. Prints of each call its kernel; the
@@ -414,5 +414,5 @@ def test_public_functions_are_right_and_quick_in_a_table_s_kernels(tmp_path: Pat
         # As `tests/kernels/test_hopper_attention.py`: weights are rounded, too.
         assert max(float(first), float(again)) <= (4.0 if name == "attention" else 1.0), (name, first, again)
         assert same == "True", name
-    slow = {name: (host, us) for name, (*_, host, us) in found.items() if float(host) > HOST}
+    slow = {name: f"{us} us, {host} of torch.matmul" for name, (*_, host, us) in found.items() if float(us) > HOST_US}
     assert slow == {}
