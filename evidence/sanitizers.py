@@ -2,8 +2,9 @@
 
 The kernels of `evidence.faults` have a fault each, but for one. Each runs under every sanitizer that can run here
 (those of compute-sanitizer need a GPU, triton-viz has to be installed), under the numbers check of the gate and through
-the traffic model of ``flopwatch static``. Written down is who finds something, and whether it names the line; with
---page also the columns of that page's table. Columns of what cannot run here stay as they are.
+the traffic model of ``flopwatch static``; with --only some of them do. Written down after each is who finds something,
+and whether it names the line; with --page also the columns of that page's table. Columns of what did not run stay as
+they are.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from flopwatch.sanitize.run import has_gpu
 from flopwatch.sanitize.tools import NVIDIA, Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from flopwatch.model import Case
     from flopwatch.sanitize import CaseReport
@@ -91,12 +92,19 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("out", type=Path, metavar="OUT.json")
     parser.add_argument("--page", type=Path, help="whose table gets what is found")
+    parser.add_argument("--only", metavar="COLUMN,...", help=f"of {', '.join(COLUMNS)}")
     options = parser.parse_args(arguments)
-    comparison = compare(runnable())
-    options.out.write_bytes(to_json(comparison, indent=1) + b"\n")
-    if options.page:
-        page = options.page.read_text(encoding="utf-8")
-        options.page.write_text(with_cells(page, table(comparison.cells)), encoding="utf-8")
+    columns = runnable()
+    if options.only:
+        wanted = options.only.split(",")
+        if unknown := [name for name in wanted if name not in columns]:
+            parser.error(f"{', '.join(unknown)} cannot run here; these can: {', '.join(columns)}")
+        columns = tuple(wanted)
+    for comparison in compare(columns):
+        options.out.write_bytes(to_json(comparison, indent=1) + b"\n")
+        if options.page:
+            page = options.page.read_text(encoding="utf-8")
+            options.page.write_text(with_cells(page, table(comparison.cells)), encoding="utf-8")
     for cell in comparison.cells:
         sys.stdout.write(f"{cell.fault}, {cell.tool}: {cell.verdict} {cell.what}\n".replace(" \n", "\n"))
 
@@ -110,25 +118,30 @@ def runnable() -> tuple[str, ...]:
     return (*wanted, NUMBERS, TRAFFIC)
 
 
-def compare(columns: Sequence[str]) -> Comparison:
-    """Have each of these look at every planted fault."""
+def compare(columns: Sequence[str]) -> Iterator[Comparison]:
+    """Have each of these look at every planted fault; yield what is known after each."""
     code = Code(benchmarks=FAULTS)
     with Worker(Mode.STATIC, code) as worker:
         hello = worker.hello
         cases = [entry.case for entry in select_cases(hello, "")]
-        cells = [_modelled(worker, case) for case in cases] if TRAFFIC in columns else []
-    if NUMBERS in columns:
-        with Worker(Mode.INTERPRET, code) as worker:
-            cells += [_checked(worker, case) for case in cases]
-    for tool in (Tool(name) for name in columns if name not in (NUMBERS, TRAFFIC)):
-        with tempfile.TemporaryDirectory() as folder:
-            cells += [cell_of(report) for report in Looking(tool, code, Path(folder)).at(cases, Observer())]
-    return Comparison(
-        recorded=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        gpu=hello.gpu,
-        versions=hello.versions,
-        cells=tuple(sorted(cells, key=lambda cell: COLUMNS.index(cell.tool))),
-    )
+    known: list[Cell] = []
+    for column in columns:
+        known += _look(column, code, cases)
+        yield Comparison(
+            recorded=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            gpu=hello.gpu,
+            versions=hello.versions,
+            cells=tuple(sorted(known, key=lambda cell: COLUMNS.index(cell.tool))),
+        )
+
+
+def _look(column: str, code: Code, cases: Sequence[Case]) -> list[Cell]:
+    if column in (TRAFFIC, NUMBERS):
+        mode, judge = (Mode.STATIC, _modelled) if column == TRAFFIC else (Mode.INTERPRET, _checked)
+        with Worker(mode, code) as worker:
+            return [judge(worker, case) for case in cases]
+    with tempfile.TemporaryDirectory() as folder:
+        return [cell_of(report) for report in Looking(Tool(column), code, Path(folder)).at(cases, Observer())]
 
 
 def cell_of(report: CaseReport) -> Cell:
