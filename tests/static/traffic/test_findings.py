@@ -83,9 +83,20 @@ def test_what_is_asked_for_is_compared_of_the_same_tiles_only() -> None:
 
 
 def test_a_wave_that_shares_less_is_told_by_what_all_waves_read() -> None:
-    assert ["wave reuse: 10.0x, 6.25 KiB in all waves -> 5.0x, 12.5 KiB"] == found(replace(BASE, wave_sectors=200))
-    assert [] == found(replace(BASE, wave_sectors=120))
-    assert [] == found(replace(BASE, wave_sectors=200, wave_programs=264, wave_load_bytes=64_000))
+    assert ["wave reuse: 10.0x, 6.25 KiB in all waves -> 2.5x, 25 KiB"] == found(replace(BASE, wave_sectors=400))
+    many = replace(BASE, wave_sectors=400)
+    assert [] == found(replace(many, wave_sectors=480), many)
+    assert [] == found(replace(many, wave_sectors=800, wave_programs=264, wave_load_bytes=64_000), many)
+
+
+def test_a_wave_that_shares_less_is_not_told_where_the_memory_has_time_for_it() -> None:
+    assert [] == found(replace(BASE, wave_sectors=290))  # half of what the launch has to move
+    assert [] != found(replace(BASE, wave_sectors=310))
+
+    much = replace(BASE, dot_flops={"f16": 20_000_000})
+    assert [] == found(replace(much, wave_sectors=400), much)
+    unknown = replace(BASE, dot_flops={"e2m1": 10})
+    assert [] == found(replace(unknown, wave_sectors=400), unknown)
 
 
 def test_one_program_with_far_more_work_than_the_others_is_told() -> None:
@@ -118,7 +129,7 @@ def test_every_finding_has_a_name_for_the_worse() -> None:
         dot_flops={"f16": 9_000_000},
         load_bytes=900_000,
         compulsory_bytes=900_000,
-        wave_sectors=900,
+        wave_sectors=90_000,
         imbalance=9.0,
         out_of_bounds=(STRAY,),
     )
