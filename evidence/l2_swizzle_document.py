@@ -169,14 +169,16 @@ def _largest_error(study: StudyResult) -> float:
 
 
 def counted(found: Measurement, prediction: Prediction) -> str:
-    """Hold what the profiler counted against what was predicted."""
+    """Hold what the profiler counted against what was predicted, and against what the memory can deliver in a call."""
     if not found.counted:
         return "The counters could not be read; the cause stands above."
     asked = {(each.line, each.size): each.all_waves_bytes for each in prediction.predicted}
+    took = {(each.line, each.at): each.seconds for each in timed(found.study)}
+    peak = find_device(prediction.device).memory_gbps * 1e9
     rows = []
     for each in found.counted:
         read, hits = each.values.get(DRAM_BYTES[0]), each.values.get(HIT_RATE)
-        predicted = asked.get((each.line, each.size))
+        predicted, seconds = asked.get((each.line, each.size)), took.get((each.line, each.size))
         rows.append(
             [
                 each.line,
@@ -184,9 +186,11 @@ def counted(found: Measurement, prediction: Prediction) -> str:
                 "" if hits is None else f"{hits:.1f} %",
                 "" if read is None else f"{read / 1e9:.1f}",
                 "" if predicted is None else f"{predicted / 1e9:.1f}",
+                "" if read is None or seconds is None else f"{100 * read / seconds / peak:.0f} %",
             ]
         )
-    return table(["line", "size", "L2 hits", "GB read of memory", "GB predicted"], rows, left=2)
+    heads = ["line", "size", "L2 hits", "GB read of memory", "GB predicted", "of the memory's peak, while a call runs"]
+    return table(heads, rows, left=2)
 
 
 def memory(found: Measurement) -> str:

@@ -13,6 +13,7 @@ from tests.study.test_report import STUDY, measured
 
 from flopwatch.errors import MachineError
 from flopwatch.static import find_device
+from flopwatch.study.decisions import speed_between
 from flopwatch.study.result import Round
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def test_a_measurement_answers() -> None:
     assert "- holds: 8 is the best" in found["answer"]
     assert "| flopwatch 8 | 350.9 |" in found["measured"]
     assert "- counters at 20480: `the counters cannot be read" in found["measured"]
-    assert "| flopwatch 8 | 12288 | 81.2 % | 5.0 | 4.9 |" in found["counted"]
+    assert "| flopwatch 8 | 12288 | 81.2 % | 5.0 | 4.9 | 18 % |" in found["counted"]
     assert "| a call of tilelang 10 | 4 | 0.00 | 0.00 | 1.00 | 0.00 | 0.00 | 4.00 |" in found["memory"]
 
 
@@ -87,6 +88,26 @@ def test_what_the_page_says_in_words_follows_from_the_prediction() -> None:
         f"no more than {device.peaks.float16 / theirs[-1]:.0f} TFLOPS",
     ):
         assert said in words
+
+
+def test_what_the_page_answers_follows_from_the_measurement() -> None:
+    found = Findings.read().measurement
+    assert found is not None
+    read = {(each.line, each.size): each.values["dram__bytes_read.sum"] for each in found.counted}
+    took = {(each.line, each.at): each.seconds or 0.0 for each in found.study.measured}
+    at, sizes, peak = "20480", found.study.points, find_device("h200").memory_gbps * 1e9
+    assert read["flopwatch none", at] > 4 * read["flopwatch 8", at]  # "more than four times the bytes"
+    assert read["flopwatch none", at] > 0.75 * peak * took["flopwatch none", at]  # "busy at most of its peak"
+    assert 0.75 < 1 - read["tilelang 10", at] / read["tilelang none", at] < 0.85  # "by four fifths"
+    assert 1.5 < took["tilelang 10", at] / took["flopwatch 8", at] < 2  # "little more than half of ours' rate"
+    ours, theirs = (
+        [speed_between(found.study, line, f"{line.split()[0]} none", size) for size in sizes]
+        for line in ("flopwatch 8", "tilelang 10")
+    )
+    gains = [speed.estimate for speed in ours if speed is not None]
+    assert gains == sorted(gains)  # "the more the larger the product is"
+    certain = [speed is not None and speed.lower is not None and speed.lower > 0 for speed in theirs]
+    assert certain == [int(size) >= 16384 for size in sizes]  # "from 16384 on they gain"
 
 
 def test_counters_that_could_not_be_read_are_told() -> None:
