@@ -146,6 +146,7 @@ REFACTORINGS = (
             edit(MATMUL, "tiles_per_group = GROUP_M * num_tiles_n", "tiles_per_group = 8 * num_tiles_n"),
             edit(MATMUL, "pid // tiles_per_group * GROUP_M", "pid // tiles_per_group * 8"),
             edit(MATMUL, "min(num_tiles_m - first_tile_m, GROUP_M)", "min(num_tiles_m - first_tile_m, 8)"),
+            edit(MATMUL, 'group_m=args["GROUP_M"],', "group_m=8,"),
         ),
         cases=(BIG_MATMUL, ODD_MATMUL),
     ),
