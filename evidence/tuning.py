@@ -11,10 +11,10 @@ evidence/ if none is named; without any the page says that nothing was recorded.
 from __future__ import annotations
 
 import argparse
-import json
+import concurrent.futures
+import multiprocessing
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -79,17 +79,13 @@ class Tuning:
 
 
 def main(arguments: list[str]) -> None:
-    """Record, or write the page, or time one first call for a recording."""
+    """Record, or write the page."""
     take_plain_kernels()  # theirs are the lists, and the rules
     parser = argparse.ArgumentParser(prog="python -m evidence.tuning", description=__doc__)
     parser.add_argument("file", type=Path, nargs="?", help="where the recording goes, or is")
     parser.add_argument("--docs", action="store_true", help="only write the page again")
-    parser.add_argument("--first-call", nargs="+", metavar="PART", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.first_call:
-        suite, *values = options.first_call
-        sys.stdout.write(json.dumps(time_first_call(Case(suite=suite, values=tuple(values)))) + "\n")
-    elif options.docs:
+    if options.docs:
         path = options.file or newest()
         write_page(from_json(path.read_bytes(), Tuning) if path else None)
     elif options.file is None:
@@ -128,7 +124,11 @@ def record() -> Tuning:
 
 
 def first_call(case: Case) -> FirstCall:
-    """Time the first calls of fresh processes, each pair of them with a cache of its own."""
+    """Time the first calls of fresh processes, each pair of them with a cache of its own.
+
+    Raises:
+        FlopwatchError: one fails, or hangs.
+    """
     cold, warm, later = [], [], 0.0
     for _ in range(REPEATS):
         with tempfile.TemporaryDirectory() as cache:
@@ -139,27 +139,25 @@ def first_call(case: Case) -> FirstCall:
 
 
 def _in_process(case: Case, cache: str) -> tuple[float, float]:
-    line = [sys.executable, "-m", "evidence.tuning", "--first-call", case.suite, *case.values]
-    done = subprocess.run(  # noqa: S603 - this module
-        line,
-        cwd=ROOT,
-        env={**os.environ, "TRITON_CACHE_DIR": cache},
-        capture_output=True,
-        text=True,
-        timeout=_CALL_DEADLINE_S,
-        check=False,
-    )
-    if done.returncode:
-        raise FlopwatchError(f"the first call of {case.id} failed", why=(done.stderr.splitlines() or [""])[-1])
-    first, later = json.loads(done.stdout.splitlines()[-1])
-    return float(first), float(later)
+    # Forked from a process that has imported torch and not touched the GPU: an import takes 4 s, a fork 1 s.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "triton"])
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as process:
+        try:
+            return process.submit(time_first_call, case, cache).result(timeout=_CALL_DEADLINE_S)
+        except Exception as error:
+            for child in multiprocessing.active_children():
+                child.kill()
+            raise FlopwatchError(f"the first call of {case.id} failed", why=str(error) or repr(error)) from error
 
 
-def time_first_call(case: Case) -> tuple[float, float]:
+def time_first_call(case: Case, cache: str) -> tuple[float, float]:
     """Time the first two calls of a case in this process, whose GPU is warm: its context and the inputs are there.
 
-    The tuner's timer is Triton's own, as for whoever calls the kernel without flopwatch.
+    What Triton compiles is kept in `cache`. The tuner's timer is Triton's own, as for whoever calls the kernel without
+    flopwatch.
     """
+    os.environ["TRITON_CACHE_DIR"] = cache
     import torch  # noqa: PLC0415 - the page is written without it
 
     from flopwatch.measure.inputs import make_inputs  # noqa: PLC0415 - likewise
