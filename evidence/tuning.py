@@ -1,5 +1,7 @@
 """What heuristics and an autotuner cost and lose: ``python -m evidence.tuning OUT.json``, on a GPU.
 
+What it finds is written as it comes; the same command goes on with a file that was not ended.
+
 The kernels are those of examples/tuning, launched by either. What they cost is the first call of a process, timed by
 the host, once with an empty Triton cache and once with the one that this filled; what they lose is the speed of what
 they choose in units of the best that a search finds (`flopwatch.tune`), on samples that chose nothing.
@@ -12,21 +14,25 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import datetime as dt
 import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from evidence.page import filled
 from evidence.routes import take_plain_kernels
 from flopwatch import git
 from flopwatch.config import Config
 from flopwatch.errors import FlopwatchError
+from flopwatch.gate.pairs import Observer
 from flopwatch.model import Case, from_json, to_json
 from flopwatch.report.compare import speed
 from flopwatch.suite import discover
@@ -46,7 +52,21 @@ PAGE = ROOT / "docs" / "tune.md"
 PART = "tuning"
 EXAMPLES = "examples/tuning"
 CONFIG = Config(packages=("tuning",), source="examples", benchmarks=EXAMPLES)
-SUITES = ("TunedAdd", "TunedMatmul")
+#: Suite -> the shapes that are compared: bound by the launch, by the memory and by arithmetic.
+SHAPES = {
+    "TunedAdd": ("1000", "1048576", "67108864"),
+    "TunedMatmul": ("1024x1024x1024", "4096x4096x4096", "16x4096x4096", "4096x4096x128"),
+}
+#: Suite -> what is searched beside the tuner's list, where the suite's own space takes too long: 72 products a shape.
+SPACES: dict[str, dict[str, tuple[str, ...]] | None] = {
+    "TunedAdd": None,
+    "TunedMatmul": {
+        "BLOCK_M": ("64", "128"),
+        "BLOCK_N": ("128", "256"),
+        "num_warps": ("4", "8"),
+        "num_stages": ("3", "4"),
+    },
+}
 RULES = ("autotune", "heuristics")
 #: Processes whose first call is timed, of each case and rule; the median is told.
 REPEATS = 3
@@ -91,7 +111,7 @@ def main(arguments: list[str]) -> None:
     elif options.file is None:
         parser.error("name the file that the recording goes to")
     else:
-        options.file.write_bytes(to_json(record(), indent=1) + b"\n")
+        record(options.file)
         sys.stdout.write(f"{options.file}; python -m evidence.tuning --docs {options.file} writes the page\n")
 
 
@@ -100,27 +120,45 @@ def newest() -> Path | None:
     return max((ROOT / "evidence").glob("*/tuning-*.json"), default=None)
 
 
-def record() -> Tuning:
-    """Search every case of the examples, and time their first calls.
+def record(out: Path) -> None:
+    """Search every case, and time their first calls; what the file has is kept.
 
     Raises:
-        SystemExit: there is no GPU, or it is unfit.
+        SystemExit: there is no GPU, or it is unfit, or the file is something else.
     """
+    try:
+        found = from_json(out.read_bytes(), Tuning) if out.exists() else Tuning(searches=(), first_calls=())
+    except msgspec.DecodeError as error:
+        sys.exit(f"{out} is no recording of tuning: {error}\n  to do: name another file")
+
+    def keep(tuning: Tuning) -> Tuning:
+        out.write_bytes(to_json(tuning, indent=1) + b"\n")
+        return tuning
+
     root = git.repository_root(ROOT)
-    searches = []
-    for suite in SUITES:
-        say(f"searching {suite}")
-        found = run_tune(TuneOptions(select=suite, providers=("heuristics",)), root, config=CONFIG)
-        if found.exit_code:
-            sys.exit(f"{suite} was not tuned: {found.unfit or '; '.join(found.notes)}")
-        searches.append(found)
-    cases = [case.case for found in searches for case in found.cases]
-    calls = []
-    for case in cases:
+    searched = {case.case.suite for search in found.searches for case in search.cases}
+    for suite, shapes in SHAPES.items():
+        if suite not in searched:
+            say(f"searching {suite}")
+            options = TuneOptions(select=suite, shapes=shapes, space=SPACES[suite], providers=("heuristics",))
+            search = run_tune(options, root, config=CONFIG, observer=_Told())
+            if search.exit_code:
+                sys.exit(f"{suite} was not tuned: {search.unfit or '; '.join(search.notes)}")
+            found = keep(replace(found, searches=(*found.searches, search)))
+    called = {call.case for call in found.first_calls}
+    for case in [case.case for search in found.searches for case in search.cases]:
         for name in RULES:
-            say(f"first calls of {case.suite}[{','.join(case.values[:-1])}], {name}")
-            calls.append(first_call(Case(suite=case.suite, values=(*case.values[:-1], name))))
-    return Tuning(searches=tuple(searches), first_calls=tuple(calls))
+            asked = Case(suite=case.suite, values=(*case.values[:-1], name))
+            if asked not in called:
+                say(f"first calls of {asked.id}")
+                found = keep(replace(found, first_calls=(*found.first_calls, first_call(asked))))
+
+
+class _Told(Observer):
+    """Says what a search does."""
+
+    def step(self, line: str) -> None:
+        say(f"  {line}")
 
 
 def first_call(case: Case) -> FirstCall:
@@ -199,17 +237,17 @@ def lines(tuning: Tuning) -> Iterator[str]:
     for found in tuning.searches:
         for case in found.cases:
             for name in RULES:
-                call = calls[Case(suite=case.case.suite, values=(*case.case.values[:-1], name))]
+                call = calls.get(Case(suite=case.case.suite, values=(*case.case.values[:-1], name)))
                 yield _row(case, name, call, _regret(case, name))
 
 
-def _row(case: TunedCase, name: str, call: FirstCall, regret: Regret | None) -> str:
+def _row(case: TunedCase, name: str, call: FirstCall | None, regret: Regret | None) -> str:
     cells = [
         f"{case.case.suite}[{','.join(case.case.values[:-1])}]",
         name,
         short(regret.config) if regret and regret.config else "by its rule",
-        _median(call.cold_seconds),
-        _median(call.warm_seconds),
+        _median(call.cold_seconds) if call else "not measured",
+        _median(call.warm_seconds) if call else "not measured",
         _loss(case, regret),
     ]
     return "| " + " | ".join(cells) + " |"
@@ -234,7 +272,7 @@ def _median(seconds: Sequence[float]) -> str:
 
 def say(line: str) -> None:
     """Tell how far this is."""
-    sys.stderr.write(f"{line}\n")
+    sys.stderr.write(f"{dt.datetime.now(tz=dt.UTC):%H:%M:%S} {line}\n")
 
 
 if __name__ == "__main__":

@@ -156,6 +156,7 @@ def test_flash_attention_4_gets_its_own_layout_and_its_absence_has_a_name(
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # torch's own compiler
 @pytest.mark.parametrize("mask", ["full", "causal"])
 @pytest.mark.parametrize("provider", ["cudnn", "flash2", "flex"])
 def test_peers_agree_with_float64(suites: dict[str, type[Suite]], provider: str, mask: str) -> None:

@@ -81,3 +81,28 @@ def test_on_a_gpu_a_first_call_costs_more_than_a_later_one(rule: str, monkeypatc
     monkeypatch.setattr(tuning, "REPEATS", 1)
     found = tuning.first_call(Case(suite="TunedAdd", values=("1048576", "float32", rule)))
     assert found.cold_seconds[0] > found.warm_seconds[0] > found.later_seconds > 0
+
+
+def test_a_recording_that_was_not_ended_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    product = replace(TUNED, case=Case(suite="TunedMatmul", values=("16x4096x4096", "float16", "autotune")))
+    searches = tuple(replace(RESULT, cases=(case,)) for case in (TUNED, product))
+    out = tmp_path / "tuning.json"
+    out.write_bytes(to_json(replace(RECORDED, searches=searches)))
+    asked: list[Case] = []
+
+    def first_call(case: Case) -> FirstCall:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(case)
+        return replace(call("autotune", 2.0, 0.5), case=case)
+
+    monkeypatch.setattr(tuning, "first_call", first_call)
+    monkeypatch.setattr(tuning, "run_tune", None)
+
+    with pytest.raises(KeyboardInterrupt):
+        tuning.record(out)
+
+    kept = from_json(out.read_bytes(), Tuning)
+    assert asked == [product.case]
+    assert [each.case for each in kept.first_calls] == [*(each.case for each in RECORDED.first_calls), product.case]
+    assert "not measured | not measured" in [*tuning.lines(kept)][-1]
