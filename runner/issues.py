@@ -2,7 +2,7 @@
 
 Forty cases that a commit slows down are one thing to look at, so the change points of a commit share an issue. Each is
 opened once: the issue of a commit whose numbers have changed since is written again, and one that somebody has closed
-is left alone.
+is left alone. While later commits may still move the place of a change, its issue goes along.
 """
 
 # ruff: noqa: T201 - a job's log is what it prints
@@ -27,6 +27,8 @@ LABEL = "performance"
 #: A night that finds more has a sick machine, or a new detector.
 MOST_ISSUES = 10
 MOST_ROWS = 50
+#: In the issue of a change that is young.
+MAY_MOVE = "The change is young: later commits may show that it came in some commits before or after."
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 #: Of anything else, GitHub would make markup, links or mentions.
 _PLAIN = re.compile(r"[^A-Za-z0-9 .,:;%()/+=→-]")
@@ -79,24 +81,28 @@ def body(commits: tuple[str, str], group: Sequence[Mapping[str, Any]], *, reposi
     for change in sorted(group, key=lambda change: -(change["effect"] or 0.0))[:MOST_ROWS]:
         level = change["levels"][0]
         effect = "" if change["effect"] is None else f"+{change['effect']:.3g} %"
-        cells = [
-            change["case"],
-            change["metric"],
-            level["before"],
-            level["after"],
-            effect,
-            "; ".join(change["suspects"]),
-        ]
-        lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")
+        cells = [level["before"], level["after"], effect, "; ".join(change["suspects"])]
+        lines.append(f"{subject(change)} {' | '.join(plain(cell) for cell in cells)} |")
     if len(group) > MOST_ROWS:
         lines += ["", f"and {len(group) - MOST_ROWS} more."]
     lines += [
+        *(["", MAY_MOVE] if not all(change["settled"] for change in group) else []),
         "",
         f"All of it, with graphs: [what changed]({pages}changes.html).",
         f"To make sure: `flopwatch gate {last[:12]} {first[:12]}`.",
         "Close this when it is fixed or accepted; it is not opened again.",
     ]
     return "\n".join(lines)
+
+
+def subject(change: Mapping[str, Any]) -> str:
+    """Return how a row begins: what the change is of, wherever it came in.
+
+    >>> subject({"case": "Add[64]", "metric": "time", "axes": {"gpu": "NVIDIA H200"}})
+    '| Add&#91;64&#93; (NVIDIA H200) | time |'
+    """
+    where = f" ({', '.join(change['axes'].values())})" if change["axes"] else ""
+    return f"| {plain(change['case'] + where)} | {plain(change['metric'])} |"
 
 
 def plain(text: str) -> str:
@@ -117,11 +123,21 @@ def update(changes: Iterable[Mapping[str, Any]], *, repository: str, pages: str)
     """
     path = f"repos/{repository}/issues"
     known = api(f"{path}?labels={LABEL}&state=all&per_page=100", pages=True)
+    groups = by_commit(changes)
+    there = {commits: issue for commits in groups if (issue := _with(known, marker(commits)))}
+    # Young changes that are not where they were: one of those that are new may be the same.
+    moved = [
+        issue
+        for issue in known
+        if issue["state"] == "open" and MAY_MOVE in (issue["body"] or "") and issue not in there.values()
+    ]
     done = []
     opened = 0
-    for commits, group in by_commit(changes).items():
+    for commits, group in groups.items():
         text = body(commits, group, repository=repository, pages=pages)
-        issue = next((entry for entry in known if marker(commits) in (entry["body"] or "")), None)
+        issue = there.get(commits) or _with(moved, *map(subject, group))
+        if issue is not None and issue in moved:
+            moved.remove(issue)
         if issue is None and opened < MOST_ISSUES:
             opened += 1
             made = api(path, method="POST", body={"title": title(commits, group), "body": text, "labels": [LABEL]})
@@ -130,6 +146,11 @@ def update(changes: Iterable[Mapping[str, Any]], *, repository: str, pages: str)
             api(f"{path}/{issue['number']}", method="PATCH", body={"title": title(commits, group), "body": text})
             done.append(f"updated #{issue['number']}")
     return done
+
+
+def _with(issues: Iterable[dict[str, Any]], *texts: str) -> dict[str, Any] | None:
+    """Return the first issue that has one of some texts."""
+    return next((issue for issue in issues if any(text in (issue["body"] or "") for text in texts)), None)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import ToyRepository
 
 from flopwatch.errors import ExitCode, UndecidedError, UsageError
-from flopwatch.history import BRANCH, History, Point, find_changes, read_history
+from flopwatch.history import BRANCH, RATIO, History, Point, find_changes, read_history
 from flopwatch.model import from_json, to_json
 
 if TYPE_CHECKING:
@@ -288,6 +288,21 @@ def test_what_was_not_recorded_is_told_with_what_was(store: Store) -> None:
     with pytest.raises(UndecidedError, match="spills was recorded of no case") as caught:
         store.read(metric="spills")
     assert caught.value.why == "there are registers, time"
+
+
+def test_ratios_to_an_anchor_are_a_metric_and_the_seconds_say_where_there_are_any(store: Store) -> None:
+    commit = store.commit([1e-3, 2e-3])
+    assert store.read().notes == ()
+    path = store.folder / "h200" / f"{commit[:8]}-shared.json"
+    stored = json.loads(path.read_bytes())
+    stored["results"][f"scale.Scale.track_{RATIO}"] = [[1.5, math.nan], PARAMS, "1 to c0ffee"]
+    path.write_text(json.dumps(stored), encoding="utf-8")
+
+    (note,) = store.read().notes
+    assert note.endswith(f"--metric {RATIO}")
+    (series,) = store.read(metric=RATIO).series
+    assert [point.value for point in series.points] == [1.5]
+    assert store.read(metric=RATIO).notes == ()
 
 
 def test_without_asv_the_line_that_installs_it_is_given(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib.util
 import re
 import resource
 import statistics
@@ -9,7 +11,8 @@ import sys
 import tomllib
 import unicodedata
 from pathlib import Path
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -19,6 +22,9 @@ from packaging.version import Version
 from flopwatch.config import Config
 from flopwatch.measure.numbers import check_numbers
 from flopwatch.suite import discover
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parent.parent
 HELP = [sys.executable, "-m", "flopwatch", "--help"]
@@ -109,6 +115,43 @@ def test_torch_is_pinned_with_its_released_partner() -> None:
 def test_nox_explains_every_session(listed: dict[str, str]) -> None:
     assert {"tests", "gate", "bench", "history", "dashboard", "lint", "types", "docs"} < listed.keys()
     assert [name for name, description in listed.items() if not description] == []
+
+
+@pytest.fixture(scope="module")
+def noxfile() -> Iterator[ModuleType]:
+    pytest.importorskip("nox")
+    spec = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    with contextlib.chdir(ROOT):  # where nox runs it
+        spec.loader.exec_module(loaded)
+        yield loaded
+
+
+def commands(session: Callable[[object], None]) -> list[tuple[str, ...]]:
+    """Return what a session of nox would run, without what it installs."""
+    ran: list[tuple[str, ...]] = []
+    session(SimpleNamespace(posargs=[], install=lambda *_: None, run=lambda *words, **_: ran.append(words)))
+    return ran
+
+
+def test_lint_looks_at_the_workflows_and_at_those_that_init_writes(noxfile: ModuleType) -> None:
+    ran = commands(noxfile.lint)
+    templates = sorted(str(path) for path in Path("src/flopwatch/scaffold/templates").glob("*.yml"))
+
+    assert len(templates) == 3
+    assert ("zizmor", "--offline", "--persona", "pedantic", ".github", *templates) in ran
+    assert {("actionlint",), ("actionlint", *templates)} <= set(ran)
+    workflows = [path for path in repository_files() if path.suffix in (".yml", ".yaml")]
+    assert [path for path in workflows if "zizmor: ignore" in path.read_text(encoding="utf-8")] == []
+    assert [path for path in workflows if path.stem == "zizmor"] == []
+
+
+def test_the_documentation_is_built_strictly(noxfile: ModuleType) -> None:
+    (build,) = commands(noxfile.docs)
+
+    assert build[:3] == ("sphinx-build", "-W", "-n")
 
 
 def test_the_oldest_and_the_newest_supported_triton_are_tested(listed: dict[str, str]) -> None:

@@ -28,6 +28,8 @@ EXACT = frozenset({"registers", "spills", "shared_memory", "idle_warp_slots"})
 _CONFIG_FILES = ("asv.conf.json", "asv.conf.jsonc")
 #: Of several machines with many cases each, so many names are listed where none matches.
 _MAX_LISTED = 5
+#: Seconds over those of an anchor, as `flopwatch.asv.anchored` names them, which only asv can import.
+RATIO = "ratio_to_anchor"
 #: The label by which lines of commits are told apart, as in asv's dashboard.
 BRANCH = "branch"
 
@@ -174,7 +176,7 @@ def read_history(root: Path, case: str, *, metric: str = "time", last: int | Non
         metric=metric,
         unit=_unit(folder, metric),
         series=tuple(series),
-        notes=(*found.notes, *_passed_over(found, elsewhere)),
+        notes=(*found.notes, *_passed_over(found, elsewhere), *_anchored(found, metric)),
     )
 
 
@@ -372,6 +374,11 @@ def _passed_over(found: _Found, elsewhere: set[str]) -> Iterator[str]:
         yield f"{_count(elsewhere)} with results left out: in the line of neither HEAD nor asv's branches"
     if found.outdated:
         yield f"results of {_count(found.outdated)} left out: recorded with another version of the suite"
+
+
+def _anchored(found: _Found, metric: str) -> Iterator[str]:
+    if metric == "time" and found.metrics[RATIO]:
+        yield f"another driver, clock or board shows here as code does; it does not in --metric {RATIO}"
 
 
 def _count(commits: set[str]) -> str:

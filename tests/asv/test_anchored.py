@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from asv.benchmarks import Benchmarks
 
+from flopwatch import history
+from flopwatch.asv import anchored
 from flopwatch.asv.anchored import extend_benchmarks, ratio_benchmark
 
 if TYPE_CHECKING:
@@ -72,3 +74,7 @@ def test_benchmarks_are_extended_once(conf: SimpleNamespace) -> None:
 
     assert Benchmarks.save is once
     assert conf.results_dir
+
+
+def test_the_history_knows_ratios_by_the_same_name() -> None:
+    assert history.RATIO == anchored.RATIO

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 H200: dict[str, str | None] = {"gpu": "NVIDIA H200", "triton": "3.6.0", "torch": "2.11.0", "branch": "main"}
 FACTS = {"registers": "registers", "spills": "bytes", "shared_memory": "bytes", "idle_warp_slots": "percent"}
-UNITS = {"time": "seconds", "max_diff": "abs", "tflops": "TFLOPS", **FACTS}
+UNITS = {"time": "seconds", "ratio_to_anchor": "ratio", "max_diff": "abs", "tflops": "TFLOPS", **FACTS}
 #: Ends of a history of sixty commits in which the forty-first changes something.
 OLD, NEW = range(40), range(40, 60)
 
@@ -244,6 +245,49 @@ def test_an_upgrade_that_made_the_compiler_choose_otherwise_tells_both(told: Tol
         told.ran_in(revisions, f"BLOCK: {registers:.0f}", triton=triton)
 
     assert told.the_change().suspects == ("triton 3.5.1 → 3.6.0", "BLOCK 128 → 168", "registers 128 → 168")
+
+
+def test_seconds_that_moved_with_those_of_the_anchor_accuse_the_machine(slower: Told) -> None:
+    slower.compiled(OLD, registers=128)
+    slower.compiled(NEW, registers=168)
+    slower.measured("track_ratio_to_anchor", range(60), 1.02, noise=0.002)
+
+    change = slower.the_change()
+
+    assert change.direction is Direction.OTHER
+    (suspect,) = change.suspects
+    assert re.fullmatch(r"the machine: beside the anchor the case is 0\.\d\d % .*", suspect)
+
+
+@pytest.mark.parametrize("ratio", [1.3, 1.2])
+def test_seconds_that_moved_away_from_those_of_the_anchor_accuse_the_code(ratio: float, slower: Told) -> None:
+    slower.measured("track_ratio_to_anchor", OLD, 1.0, noise=0.002)
+    slower.measured("track_ratio_to_anchor", NEW, ratio, noise=0.002)
+
+    assert [slower.the_change(metric).direction for metric in ("time", "ratio_to_anchor")] == [Direction.WORSE] * 2
+
+
+def test_a_slower_machine_does_not_hide_slower_code(slower: Told) -> None:
+    slower.measured("track_ratio_to_anchor", OLD, 1.0, noise=0.002)
+    slower.measured("track_ratio_to_anchor", NEW, 1.05, noise=0.002)
+
+    assert slower.the_change().direction is Direction.OTHER
+    code = slower.the_change("ratio_to_anchor")
+    assert code.direction is Direction.WORSE
+    assert code.effect == pytest.approx(5, abs=0.2)
+
+
+@pytest.mark.parametrize("revisions", [OLD, NEW, range(38, 42)])
+def test_ratios_that_are_too_few_or_on_one_side_only_clear_nothing(revisions: Sequence[int], slower: Told) -> None:
+    slower.measured("track_ratio_to_anchor", revisions, 1.0, noise=0.002)
+
+    assert slower.the_change().direction is Direction.WORSE
+
+
+def test_ratios_of_another_machine_clear_nothing(slower: Told) -> None:
+    slower.measured("track_ratio_to_anchor", range(60), 1.0, noise=0.002, gpu="NVIDIA B200")
+
+    assert slower.the_change().direction is Direction.WORSE
 
 
 def test_numbers_that_changed_are_a_suspect(slower: Told) -> None:

@@ -191,6 +191,15 @@ def test_a_phone_does_not_scroll_sideways(page: str, site: Site) -> None:
     assert site.run("[document.documentElement.scrollWidth, window.innerWidth]") == [360, 360]
 
 
+@pytest.mark.parametrize("table", ["summarylist", "regressions"])
+def test_a_phone_shows_names_and_values_of_a_table_side_by_side(table: str, site: Site) -> None:
+    site.open(f"index.html#/{table}", PHONE)
+    site.settle()
+    cells = f"[...document.querySelectorAll('#{table}-body tbody td:nth-child(2)')]"
+
+    assert 0 < max(site.run(f"{cells}.map(cell => cell.getBoundingClientRect().right)")) <= PHONE[0]
+
+
 def test_the_list_shows_tflops_bandwidth_and_the_roofline(site: Site) -> None:
     shown = rows(site.dom(f"index.html#/summarylist{B200}"))
 

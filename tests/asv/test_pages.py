@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
 import shutil
 from importlib import resources
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import asv
 import pytest
+from tests.asv.browser import CHROMIUM
 
 from flopwatch.asv.pages import EDITS, STATIC, VENDORED, Edit, improve_pages
 
@@ -46,6 +48,11 @@ def test_the_dashboard_loads_nothing_from_elsewhere(html: Path) -> None:
     assert [name for name in loaded if "//" in name] == []
     assert {f"vendor/{file}" for file in VENDORED.values()} <= set(loaded)
     assert [name for name in loaded if name.startswith("vendor/") and not (html / name).is_file()] == []
+
+
+@pytest.mark.skipif(os.environ.get("GITHUB_ACTIONS") != "true", reason="is about GitHub's machines")
+def test_where_our_workflows_run_the_tests_of_the_browser_do_too() -> None:
+    assert CHROMIUM is not None
 
 
 def test_our_own_files_are_all_there(html: Path) -> None:

@@ -81,6 +81,25 @@ def test_one_more_commit_is_one_more_point_of_each_graph(made_up: Recorded) -> N
     assert points("matmul.Matmul.track_time") == {path: number + 1 for path, number in before.items()}
 
 
+def test_what_was_recorded_of_a_pull_request_is_not_published(made_up: Recorded) -> None:
+    def shown() -> dict[str, bytes]:
+        left_out = {"info.json", "index.json"}  # which have the time, and a number for each commit with a result
+        return {name: text for name, text in files(made_up.root / "html").items() if name not in left_out}
+
+    before = shown()
+    main = made_up.git("rev-parse", "main")
+    add_commit(made_up.root)
+    made_up.git("branch", "pull-request")
+    made_up.git("update-ref", "refs/heads/main", main)
+    recorded = made_up.git("rev-parse", "pull-request")
+    assert len(made_up.result_files(recorded)) == 1
+
+    said = succeed(made_up.asv("publish", "--no-pull", env=SAME_ORDER))
+
+    assert f"Couldn't find {recorded[:8]} in branches (main)" in said
+    assert shown() == before
+
+
 def test_another_folder_can_be_asked_for(made_up: Recorded, tmp_path: Path) -> None:
     succeed(made_up.asv("publish", "--no-pull", "--html-dir", str(tmp_path / "elsewhere")))
 

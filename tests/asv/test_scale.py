@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from tests.asv.scale import make_series
+from tests.asv.scale import make_series, write_history
 
 from flopwatch.asv.graphs import ArrayGraphs
 from flopwatch.stats import changepoints, ranksum
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pytest_benchmark.fixture import BenchmarkFixture
@@ -25,6 +28,8 @@ COMMITS, SERIES = 500, 20
 SCATTER = 0.005
 #: One change in so many commits: ten in the longest history here.
 COMMITS_A_CHANGE = 100
+#: A history as long as a dashboard should bear, and what publishing it may take: 3 minutes of two cores, and 1 GiB.
+LONG, MOST_CPU_S, MOST_MIB = 10_000, 2 * 180.0, 1024.0
 ENVIRONMENT: dict[str, str | None] = {"gpu": "NVIDIA H200"}
 
 
@@ -141,3 +146,46 @@ def test_the_work_for_a_whole_history_does_grow(values: np.ndarray, tmp_path: Pa
     assert judged > 5 * SERIES * changepoints.WINDOW
     assert effects > 2 * short
     assert effects > 4 * SERIES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """What publishing a history takes: of the processor, all cores together, and of memory, in the largest process."""
+
+    cpu_s: float
+    mib: float
+
+    def fits(self) -> bool:
+        return self.cpu_s < MOST_CPU_S and self.mib < MOST_MIB
+
+
+def extrapolated(costs: Mapping[int, Cost], commits: int) -> Cost:
+    """Draw a line through the costs of two histories."""
+    (short, less), (longer, more) = costs.items()
+    factor = (commits - short) / (longer - short)
+    return Cost(cpu_s=less.cpu_s + factor * (more.cpu_s - less.cpu_s), mib=less.mib + factor * (more.mib - less.mib))
+
+
+def test_a_long_history_of_300_series_is_published_in_3_minutes_and_1_gib(tmp_path: Path) -> None:
+    costs = {}
+    for commits in (150, 600):
+        folder = tmp_path / str(commits)
+        assert write_history(folder, commits=commits, cases=10) == 300
+        command = [sys.executable, "-m", "asv", "publish", "--no-pull"]
+        process = subprocess.Popen(
+            command, cwd=folder, env={**os.environ, "HOME": str(folder)}, stdout=subprocess.DEVNULL
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        costs[commits] = Cost(cpu_s=used.ru_utime + used.ru_stime, mib=used.ru_maxrss / 1024)
+
+    assert extrapolated(costs, LONG).fits(), (costs, extrapolated(costs, LONG))
+
+
+@pytest.mark.parametrize("longer", [Cost(cpu_s=22.0, mib=64.0), Cost(cpu_s=5.0, mib=120.0)])
+def test_a_publish_that_would_take_too_long_or_too_much_is_caught(longer: Cost) -> None:
+    short = Cost(cpu_s=2.0, mib=55.0)
+
+    assert extrapolated({150: short, 600: Cost(cpu_s=5.0, mib=64.0)}, LONG).fits()
+    assert not extrapolated({150: short, 600: longer}, LONG).fits()

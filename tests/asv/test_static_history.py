@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import ToyRepository
 
 #: The cases in asv's order: the parameters, and then the provider (ours, torch).
 OURS, PEER = 0, 1
 
 
-def asv(toy: ToyRepository, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run asv as on a machine without a GPU."""
+def asv(toy: ToyRepository, *arguments: str, module: str = "asv") -> subprocess.CompletedProcess[str]:
+    """Run asv, or another module, as on a machine without a GPU."""
     variables = {**os.environ, "HOME": str(toy.root.parent), "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(
-        [sys.executable, "-m", "asv", *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=toy.root,
         env=variables,
         stdout=subprocess.PIPE,
@@ -32,8 +34,13 @@ def asv(toy: ToyRepository, *arguments: str) -> subprocess.CompletedProcess[str]
 
 def stored(toy: ToyRepository, commit: str) -> dict[str, Any]:
     (path,) = toy.root.glob(f"results/*/{commit[:8]}-*.json")
+    return values(path)
+
+
+def values(path: Path) -> dict[str, Any]:
+    """Return what a file of results has, one entry a case."""
     results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["results"]
-    return {name.rpartition(".")[2]: row[0] for name, row in results.items()}
+    return {name.rpartition(".")[2]: row[0] for name, row in sorted(results.items())}
 
 
 @pytest.fixture
@@ -63,3 +70,21 @@ def test_without_a_gpu_static_facts_make_the_history(recorded: ToyRepository) ->
     assert "scale.Scale.occupancy" in index["benchmarks"]
     assert {"scale.Scale.tflops", "scale.Scale.track_time"} & index["benchmarks"].keys() == set()
     assert index["params"]["gpu"] == ["none (static h200)"]
+
+
+def test_flopwatch_record_and_asv_run_agree(toy: ToyRepository, asv_conf: dict[str, object]) -> None:
+    (toy.root / "asv.conf.json").write_text(json.dumps(asv_conf), encoding="utf-8")
+    commit = toy.commit("asv")
+    for module, command in (
+        ("asv", ("machine", "--yes", "--machine", "asv")),
+        ("asv", ("run", "HEAD^!", "--machine", "asv")),
+        ("flopwatch", ("record", "--machine", "flopwatch")),
+    ):
+        process = asv(toy, *command, module=module)
+        assert process.returncode == 0, process.stdout
+
+    paths = {path.parent.name: path for path in toy.root.glob(f"results/*/{commit[:8]}-*.json")}
+    assert paths.keys() == {"asv", "flopwatch"}
+    assert paths["asv"].name == paths["flopwatch"].name
+    assert str(values(paths["asv"])) == str(values(paths["flopwatch"]))  # nan is unlike itself, but not its text
+    assert values(paths["asv"])["track_registers"][OURS] > 0

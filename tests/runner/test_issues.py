@@ -9,7 +9,7 @@ from runner import issues
 if TYPE_CHECKING:
     from pathlib import Path
 
-LAST, FIRST, LATER = "a" * 40, "b" * 40, "c" * 40
+LAST, FIRST, LATER, OTHER = (letter * 40 for letter in "abcd")
 Calls = list[tuple[str, str, Any]]
 
 
@@ -26,6 +26,7 @@ def change(case: str = "Matmul[64,float16]", **differs: object) -> dict[str, Any
         "lower": 11.0,
         "upper": 14.0,
         "p": 0.001,
+        "settled": True,
         "levels": [{"name": "time", "before": "1.000 ms", "after": "1.125 ms"}],
         "suspects": ["registers 168 → 255"],
         "link": "index.html#x",
@@ -91,6 +92,32 @@ def test_a_closed_issue_is_left_alone(known: list[dict[str, Any]]) -> None:
     known[0]["state"] = "closed"
 
     assert update(change(effect=14.0)) == []
+
+
+def test_the_issue_of_a_young_change_goes_where_later_commits_move_it(known: list[dict[str, Any]]) -> None:
+    update(change(settled=False))
+
+    assert update(change("Add[1]", first=OTHER), change(first=LATER)) == ["opened #2", "updated #1"]
+    assert known[0]["title"].endswith(LATER[:8])
+    assert issues.MAY_MOVE not in known[0]["body"]
+    assert update(change("Add[1]", first=OTHER), change(first=LATER)) == []
+
+
+@pytest.mark.parametrize("other", [{"case": "Add[1]"}, {"metric": "spills"}, {"axes": {"gpu": "NVIDIA B200"}}])
+def test_another_change_does_not_take_the_issue_of_a_young_one(
+    other: dict[str, Any], known: list[dict[str, Any]]
+) -> None:
+    update(change(settled=False))
+
+    assert update(change(**{"first": LATER, **other})) == ["opened #2"]
+    assert known[0]["title"].endswith(FIRST[:8])
+
+
+def test_the_issue_of_a_settled_change_stays_where_it_is(known: list[dict[str, Any]]) -> None:
+    update(change())
+
+    assert update(change(first=LATER)) == ["opened #2"]
+    assert known[0]["title"].endswith(FIRST[:8])
 
 
 def test_what_got_better_is_no_issue(known: list[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -133,6 +134,20 @@ def test_the_installer_lists_the_workflows_of_main_and_keeps_settings(tmp_path: 
         "job-completed.sh": "0o755",
     }
     assert (tmp_path / "usr/local/bin/flopwatch-sandbox").readlink() == Path("/usr/local/lib/flopwatch/sandbox.py")
+
+
+def test_a_runner_is_set_up_in_ten_commands_that_name_what_is_installed(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "runners.md").read_text(encoding="utf-8").partition("\n## A runner in ten commands\n")[2]
+    typed = page.partition("```console\n")[2].partition("```")[0].splitlines()
+    run("install.sh", "owner/name", DESTDIR=str(tmp_path))
+    named = re.findall(r"/usr/local/lib/flopwatch/[a-z.-]+", "\n".join(typed))
+
+    assert len(typed) == 10
+    assert all(line.startswith("$ sudo ") for line in typed)
+    syntax = subprocess.run(["bash", "-n"], input="\n".join(line[2:] for line in typed), text=True, check=False)
+    assert syntax.returncode == 0
+    assert len(named) == 3
+    assert [name for name in named if not list(tmp_path.glob(f"{name[1:]}*"))] == []
 
 
 @pytest.mark.parametrize("arguments", [(), ("name",), ("owner/name", "x"), ("owner/name$(id)",)])

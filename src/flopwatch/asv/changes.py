@@ -21,6 +21,8 @@ from flopwatch.asv.configurations import RanIn, moves
 from flopwatch.asv.derived import DERIVATIONS, Step
 from flopwatch.asv.graphs import ArrayGraph, ArrayGraphs
 from flopwatch.asv.steps import COMPILED, Change, exact_changes, fit_steps, is_exact, meeting_change
+from flopwatch.report import wording
+from flopwatch.stats.ranksum import Shift
 from flopwatch.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -129,7 +131,8 @@ def collect_changes(history: History) -> list[CaseChange]:
 class _Jump:
     """One change in the terms of the graphs: the revisions on both sides, and the stretches.
 
-    `old` is the graph of the level before, another than `graph` where a version changed.
+    `old` is the graph of the level before, another than `graph` where a version changed. `ratio` is how the ratio to
+    the anchor moved where that clears the code: the machine made the change.
     """
 
     old: ArrayGraph
@@ -140,13 +143,14 @@ class _Jump:
     change: Change
     before: Step
     after: Step
+    ratio: Shift | None = None
 
 
 def _within(group: Sequence[ArrayGraph]) -> Iterator[_Jump]:
     """Yield the changes of each series."""
     for graph in group:
         for column, (changes, steps) in enumerate(zip(graph.changes, graph.all_steps, strict=True)):
-            for change, (before, after) in zip(changes, itertools.pairwise(steps), strict=True):
+            for place, (change, (before, after)) in enumerate(zip(changes, itertools.pairwise(steps), strict=True)):
                 yield _Jump(
                     old=graph,
                     graph=graph,
@@ -156,6 +160,7 @@ def _within(group: Sequence[ArrayGraph]) -> Iterator[_Jump]:
                     change=change,
                     before=before,
                     after=after,
+                    ratio=graph.cleared[column].get(place),
                 )
 
 
@@ -244,7 +249,7 @@ def _describe(jump: _Jump, benchmark: Mapping[str, Any], axes: Mapping[str, obje
 def _direction(entry: str, jump: _Jump, ignored: Sequence[str]) -> Direction:
     branch = jump.graph.params.get("branch")
     named = f"{entry}@{branch}" if branch else entry
-    if any(re.match(pattern, named) for pattern in ignored):
+    if jump.ratio is not None or any(re.match(pattern, named) for pattern in ignored):
         return Direction.OTHER
     effect = jump.after[2] - jump.before[2] if jump.change.effect is None else jump.change.effect
     return Direction.WORSE if effect > 0 else Direction.BETTER
@@ -277,7 +282,14 @@ def _value_at(graph: ArrayGraph, column: int, revision: int) -> float | None:
 
 
 def _suspects(name: str, case: str, jump: _Jump, history: History) -> Iterator[str]:
-    """Say which versions, configurations, compiled facts and numbers differ between both sides, or that none do."""
+    """Say which versions, configurations, compiled facts and numbers differ between both sides, or that none do.
+
+    Where the ratio to the anchor did not move, none of them matters.
+    """
+    if jump.ratio is not None:
+        moved = wording.effect(jump.ratio.estimate, jump.ratio.lower, jump.ratio.upper)
+        yield f"the machine: beside the anchor the case is {moved}"
+        return
     prefix, _, metric = name.rpartition("track_")
     sides = ((jump.old.params, jump.last), (jump.graph.params, jump.first))
     before, after = (history.ran_in(params, history.hashes[revision], case, metric) for params, revision in sides)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 import math
 from array import array
 from typing import TYPE_CHECKING, Any
@@ -15,16 +16,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from asv.graph import Graph, GraphSet, resample_data
 
+from flopwatch.asv.cleared import clears, join_steps, ratio_of
 from flopwatch.asv.steps import Change, KnownChanges, exact_changes, fit_steps, is_exact, noisy_changes, relate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from flopwatch.asv.derived import Step
     from flopwatch.stats.changepoints import Changes
+    from flopwatch.stats.ranksum import Shift
 
     Floats = NDArray[np.float64]
 
@@ -46,6 +49,8 @@ class ArrayGraph(Graph):  # type: ignore[misc] # asv ships no types
         self.has_failed = False
         #: Of each case; their indexes are those of its measured revisions.
         self.changes: list[tuple[Change, ...]] = []
+        #: Of each case the changes that the machine made, by their place in `changes`, and how the ratio moved there.
+        self.cleared: list[dict[int, Shift]] = []
 
     def add_data_point(self, revision: int, value: Any, weight: object = None) -> None:  # noqa: ANN401, ARG002 - asv's signature
         """Add what was measured of one commit; more than one such is averaged."""
@@ -114,18 +119,49 @@ class ArrayGraph(Graph):  # type: ignore[misc] # asv ships no types
     def fit(self, found: Sequence[tuple[Change, ...]]) -> None:
         """Take the changes of each case, and describe the stretches between them."""
         self.changes = list(found)
+        self.cleared = [{} for _ in found]
         self.take_steps(
-            fit_steps(revisions, values, changes)
-            for (revisions, values), changes in zip(self.series(), found, strict=True)
+            [
+                fit_steps(revisions, values, changes)
+                for (revisions, values), changes in zip(self.series(), found, strict=True)
+            ]
         )
 
-    def take_steps(self, steps: Iterable[list[Step]]) -> None:
-        """Take the stretches of each case."""
-        self._steps: list[list[Step]] = list(steps)
+    def clear(self, ratios: ArrayGraph) -> None:
+        """Find which changes of seconds the machine made, by the ratios to an anchor of the same cases."""
+        if (self.n_series or 0) != (ratios.n_series or 0):
+            return
+        every = [ratios.stretches(column, steps) for column, steps in enumerate(self.all_steps)]
+        self.cleared = [
+            {
+                place: moved
+                for place, (change, sides) in enumerate(zip(changes, itertools.pairwise(stretches), strict=True))
+                if (moved := clears(change, *sides)) is not None
+            }
+            for changes, stretches in zip(self.changes, every, strict=True)
+        ]
+        self.take_steps(self.all_steps, told=list(map(join_steps, self.all_steps, self.cleared)))
+
+    def stretches(self, column: int, steps: Sequence[Step]) -> list[Floats]:
+        """Return the values of a case in each of some stretches, without those that are missing."""
+        revisions, values = self.table()
+        ends = [(bisect.bisect_left(revisions, step[0]), bisect.bisect_left(revisions, step[1])) for step in steps]
+        parts = (values[first:end, column] for first, end in ends)
+        return [part[~np.isnan(part)] for part in parts]
+
+    def take_steps(self, steps: list[list[Step]], *, told: list[list[Step]] | None = None) -> None:
+        """Take the stretches of each case, and those that asv is told: in the list, the regressions and the feed."""
+        self._all_steps = steps
+        self._steps = steps if told is None else told  # which `get_steps` returns
 
     @property
     def all_steps(self) -> list[list[Step]]:
         """The stretches of each case, also of a benchmark without parameters."""
+        return self._all_steps
+
+    @property
+    def told_steps(self) -> list[list[Step]]:
+        """The same without the changes that the machine made."""
         return self._steps
 
 
@@ -169,6 +205,10 @@ class ArrayGraphs(GraphSet):  # type: ignore[misc] # asv ships no types
                     for name in [f"{path}:{case}"]
                 ]
             )
+        for graph in self._graphs.values():
+            ratios = self._graphs.get(Graph.get_file_path(graph.params, ratio_of(graph.benchmark_name)))
+            if ratios is not None:
+                graph.clear(ratios)
         known.replace(found)
 
     def get_summary_graphs(self, dots: Callable[[], None] | None = None) -> Iterator[Graph]:

@@ -23,8 +23,9 @@ from flopwatch.git import git
 from flopwatch.model import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from flopwatch.asv.derived import Step
     from flopwatch.asv.graphs import ArrayGraph, ArrayGraphs
 
 #: Of changes.json.
@@ -51,6 +52,7 @@ class DerivedQuantities(OutputPublisher):  # type: ignore[misc] # asv ships no t
     ) -> None:
         """Derive, and finish the pages that asv has copied to ``html_dir``."""
         stored = dict(benchmarks)
+        conf.regressions_first_commits.update(dict.fromkeys(_peers(stored.values())))
         benchmarks.clear()  # the pages keep the order of this dict: what people look for comes first
         for derivation in DERIVATIONS:
             for name, benchmark in stored.items():
@@ -149,12 +151,17 @@ def _derive(
         graph = graphs.get_graph(derived, stored.params)
         graph.take(revisions, values, scalar=stored.scalar_series)
         # The steps are those of the stored metric: detecting them anew would take time, and could tell another story.
-        graph.take_steps(
-            [step for fit in series if (step := derivation.step(fit, work)) is not None]
-            for series, work in zip(stored.all_steps, works, strict=True)
-        )
+        told = _derive_steps(derivation, stored.told_steps, works)
+        graph.take_steps(_derive_steps(derivation, stored.all_steps, works), told=told)
         graph.save(conf.html_dir)
     return True
+
+
+def _derive_steps(derivation: Derivation, every: Sequence[Sequence[Step]], works: Sequence[float]) -> list[list[Step]]:
+    return [
+        [step for fit in series if (step := derivation.step(fit, work)) is not None]
+        for series, work in zip(every, works, strict=True)
+    ]
 
 
 def _absent_graphs(name: str, graphs: Sequence[ArrayGraph], every: Sequence[Mapping[str, str | None]]) -> list[str]:
@@ -162,6 +169,31 @@ def _absent_graphs(name: str, graphs: Sequence[ArrayGraph], every: Sequence[Mapp
     there = {graph.path for graph in graphs}
     paths = (Graph.get_file_path(params, name) for params in every)
     return [f"{path}.json" for path in paths if path not in there]
+
+
+def _peers(benchmarks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    r"""Yield patterns of the cases of peers, as the regressions name them: no commit of ours changes their code.
+
+    There is one for all suites with the same peers: asv tries every pattern on every case, and Python compiles again
+    what is not among the last 512.
+
+    >>> suites = [{"name": f"{name}.track_time", "param_names": ["n", "provider"]} for name in ("a.A", "b.B")]
+    >>> print(*_peers({**suite, "params": [["8"], ["'us'", "'torch'"]]} for suite in suites))
+    (?:a\.A|b\.B)\.track_\w+\(.*, (?:'torch')\)(@|$)
+    """
+    suites: dict[tuple[str, ...], dict[str, None]] = {}
+    for benchmark in benchmarks:
+        suite, _, metric = benchmark["name"].rpartition(".track_")
+        if metric and benchmark.get("param_names", [])[-1:] == ["provider"]:
+            peers = tuple(benchmark["params"][-1][1:])  # the first is the suite's own
+            suites.setdefault(peers, {})[suite] = None
+    for peers, names in suites.items():
+        if peers:
+            yield rf"(?:{_either(names)})\.track_\w+\(.*, (?:{_either(peers)})\)(@|$)"
+
+
+def _either(texts: Iterable[str]) -> str:
+    return "|".join(map(re.escape, texts))
 
 
 def _never_applies(graphs: Sequence[ArrayGraph]) -> bool:
