@@ -19,7 +19,7 @@ from evidence.replay import unseen_share
 from evidence.rivals import Rivals
 from evidence.samples import FOLDER, Origin
 from evidence.wall_time import PLANS
-from evidence.wall_time_records import Run, WallTime, newest
+from evidence.wall_time_records import STEPS, Run, WallTime, newest
 from flopwatch.model import from_json
 from flopwatch.units import format_seconds
 
@@ -326,9 +326,22 @@ def _wall(wall: WallTime | None) -> str:
         origin,
         table(heads, rows, left=1),
         f"Not timed: {', '.join(missing)}." if missing else "",
+        _steps([run for run in wall.runs if run.steps]),
         *(_beside_asv(run) for run in wall.runs),
     ]
     return "\n\n".join(filter(None, parts))
+
+
+def _steps(runs: list[Run]) -> str:
+    """Show what the wall time went into; the last step ends with the gate."""
+    if not runs:
+        return ""
+    rows = []
+    for run in runs:
+        spent = {step.what: step.seconds for step in run.steps}
+        times = [f"{spent[what]:.1f} s" if what in spent else "" for what in STEPS]
+        rows.append((f"{run.what}, {'warm' if run.warm else 'cold'} caches", *times))
+    return table(("gate", *STEPS), rows, left=1)
 
 
 def _beside_asv(run: Run) -> str:

@@ -39,10 +39,18 @@ class WallGoal:
     most: float
 
 
-#: By the name of the run in `evidence.wall_time`; the bundled suites have a few cases more than 60.
+_CLEAN = WallGoal(seconds=150.0, exit_code=0, least=60, most=math.inf)
+_FLAGGED = WallGoal(seconds=200.0, exit_code=1, least=60, most=math.inf)
+_IDENTICAL = WallGoal(seconds=15.0, exit_code=0, least=0, most=0)
+#: By the name of the run in `evidence.wall_time`. They are of 60 cases; runs of the whole suite, which has more, are
+#: held to them too.
 WALL_GOALS = {
-    "clean-cold": WallGoal(seconds=150.0, exit_code=0, least=60, most=math.inf),
-    "flagged": WallGoal(seconds=200.0, exit_code=1, least=60, most=math.inf),
-    "identical": WallGoal(seconds=15.0, exit_code=0, least=0, most=0),
-    "clean-warm": WallGoal(seconds=150.0, exit_code=0, least=60, most=math.inf),
+    "clean-cold-60": _CLEAN,
+    "clean-cold": _CLEAN,
+    "flagged": _FLAGGED,
+    "identical": _IDENTICAL,
+    "clean-warm": _CLEAN,
+    "flagged-60": _FLAGGED,
+    "identical-60": _IDENTICAL,
+    "clean-warm-60": _CLEAN,
 }

@@ -7,7 +7,9 @@ The repository at HEAD is cloned into a temporary folder and edited there, so th
     identical  one comment more
 
 A gate is started as a user starts it, and timed from outside. Triton's cache is a folder of the clone's own, empty when
-the first run begins. asv gets the cases that the gate beside it measures, and no others.
+a cold run begins. Runs whose name ends with 60 are of so many of the cases: those of vector_add, and of the others as
+many as are left, spread evenly over them in the order of the suites. The gate is told them by name, as
+``-k 'NAME or NAME or ...'``. asv gets the cases that the gate beside it measures, and no others.
 """
 
 from __future__ import annotations
@@ -20,20 +22,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from evidence.edits import KERNELS, Edit
-from evidence.wall_time_records import Asv, Run, WallTime, read_table, summed_up
+from evidence.wall_time_records import Asv, Run, WallTime, read_table, steps_of, summed_up
 from flopwatch import git
 from flopwatch.errors import FlopwatchError, UndecidedError, UsageError
 from flopwatch.gate import GateResult
+from flopwatch.measure.client import Code, Mode, Worker
 from flopwatch.measure.machine import Machine, read_machine
 from flopwatch.model import from_json, to_json
+from flopwatch.selection import OR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,6 +46,9 @@ if TYPE_CHECKING:
 BASE = "main"
 #: asv's benchmarks that are the cases whose name has `SELECTED` in it, once `ONLY_SELECTED` is in force.
 SELECTED = "Matmul["
+#: How many cases the goals speak of, and which are among them: those that the flagged head slows.
+SIXTY = 60
+SLOWED = "VectorAdd"
 ASV_BENCHMARKS = r"(\.Matmul|\.Float32Matmul)\.track_time"
 
 
@@ -77,22 +85,31 @@ ONLY_SELECTED = Edit(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """A gate to time: on all cases, or on those whose name has `select` in it, and then with asv beside it."""
+    """A gate to time: on all cases, on 60, or on those whose name has `select` in it, and then with asv beside it.
+
+    A `cold` run empties the caches first; a `warm` one needs what a clean run of all cases left in them.
+    """
 
     what: str
     head: str
     select: str = ""
+    sixty: bool = False
+    cold: bool = False
+    warm: bool = False
 
 
-#: What is timed, in this order, by its name: the first run finds the caches cold, the last one finds them warm.
+#: What is timed, in this order, by its name.
 COLD = "clean-cold"
-WARM = "clean-warm"
 PLANS: dict[str, Plan] = {
-    COLD: Plan(what="clean", head="clean"),
+    "clean-cold-60": Plan(what="clean, 60 cases", head="clean", sixty=True, cold=True),
+    COLD: Plan(what="clean", head="clean", cold=True),
     "flagged": Plan(what="flagged", head="flagged"),
     "identical": Plan(what="identical", head="identical"),
     "beside-asv": Plan(what=f"clean, `-k '{SELECTED}'`", head="clean", select=SELECTED),
-    WARM: Plan(what="clean", head="clean"),
+    "clean-warm": Plan(what="clean", head="clean", warm=True),
+    "flagged-60": Plan(what="flagged, 60 cases", head="flagged", sixty=True, warm=True),
+    "identical-60": Plan(what="identical, 60 cases", head="identical", sixty=True, warm=True),
+    "clean-warm-60": Plan(what="clean, 60 cases", head="clean", sixty=True, warm=True),
 }
 
 
@@ -162,6 +179,18 @@ def added(found: WallTime | None, run: Run, *, commit: str, machine: Machine, co
     )
 
 
+def spread(names: Sequence[str], number: int, needed: str) -> list[str]:
+    """Pick so many names, in their order: those that have `needed` in them, and the others evenly spread over theirs.
+
+    >>> spread(["a1", "a2", "a3", "a4", "b", "a5"], 4, "b")
+    ['a1', 'a2', 'a4', 'b']
+    """
+    others = [name for name in names if needed not in name]
+    left = number - (len(names) - len(others))
+    chosen = {others[place * len(others) // left] for place in range(left)}
+    return [name for name in names if needed in name or name in chosen]
+
+
 #: A commit needs an author, and nothing that the user has set up for commits.
 _OWN_SETTINGS = tuple(
     word
@@ -210,20 +239,23 @@ class Clone:
             UsageError: its caches are to be warm, and are not.
         """
         clean = self._result(COLD)
-        if name == COLD:
+        if plan.cold:
             clean.unlink(missing_ok=True)
             shutil.rmtree(self.caches, ignore_errors=True)
-        elif name == WARM and not clean.exists():
+        elif plan.warm and not clean.exists():
             raise UsageError(
-                f"the caches are not warm for {WARM}",
+                f"the caches are not warm for {name}",
                 why=f"no clean run filled those of {self.folder}",
                 todo=f"run {COLD} before it, or name the --folder of a run that had it",
             )
         warm = clean.exists()
         result = self._result(name)
         result.unlink(missing_ok=True)
-        selection = ("-k", plan.select or select) if plan.select or select else ()
-        seconds, exit_code = self._run("flopwatch", "gate", BASE, plan.head, *selection, "--json", str(result))
+        select = plan.select or select or (OR.join(self.sixty()) if plan.sixty else "")
+        selection = ("-k", select) if select else ()
+        told: list[tuple[float, str]] = []
+        command = ("flopwatch", "gate", BASE, plan.head, *selection, "--json", str(result))
+        seconds, exit_code = self._run(*command, told=told)
         if not result.exists():
             raise UndecidedError(
                 f"the gate of {name} left no result",
@@ -232,7 +264,21 @@ class Clone:
             )
         found = from_json(result.read_bytes(), GateResult)
         run = summed_up(found, name=name, what=plan.what, warm=warm, seconds=seconds, exit_code=exit_code)
-        return run, found.machine or read_machine(None, found.versions)
+        return replace(run, steps=steps_of(told, seconds)), found.machine or read_machine(None, found.versions)
+
+    def sixty(self) -> list[str]:
+        """Pick the cases of the runs of 60.
+
+        Raises:
+            UsageError: their names select others too.
+        """
+        code = Code(benchmarks=self.tree / "benchmarks", tree=self.tree, source="src", packages=("flopwatch.kernels",))
+        with Worker(Mode.STATIC, code) as worker:  # by another process: this one must not hold the GPU
+            names = [entry.case.id for entry in worker.hello.declared if entry.own]
+        picked = spread(names, SIXTY, SLOWED)
+        if len([name for name in names if any(one in name for one in picked)]) != SIXTY:
+            raise UsageError(f"{SIXTY} names do not select {SIXTY} cases", todo="pick others, in evidence/wall_time.py")
+        return picked
 
     def asv(self) -> Asv:
         """Run `asv continuous` on the selected cases of the clean head.
@@ -269,20 +315,40 @@ class Clone:
     def _result(self, name: str) -> Path:
         return self.folder / f"{self.commit[:12]}-{name}.json"
 
-    def _run(self, module: str, *arguments: str, output: int | None = None) -> tuple[float, int]:
-        """Run a module of the clone in this interpreter; return the seconds it took and its exit code."""
+    def _run(
+        self, module: str, *arguments: str, output: int | None = None, told: list[tuple[float, str]] | None = None
+    ) -> tuple[float, int]:
+        """Run a module of the clone in this interpreter; return the seconds it took and its exit code.
+
+        Lines that it writes to stderr are `told`, each with the second in which it came.
+        """
         paths = (str(self.tree / "src"), os.environ.get("PYTHONPATH", ""))
         variables = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "TRITON_CACHE_DIR": str(self.caches),
         }
         command = [sys.executable, "-m", module, *arguments]
-        errors = None if output is None else subprocess.STDOUT
+        errors = subprocess.PIPE if told is not None else None if output is None else subprocess.STDOUT
         sys.stdout.write(f"$ python {' '.join(command[1:])}\n")
         sys.stdout.flush()
         begun = time.monotonic()
-        done = subprocess.run(command, cwd=self.tree, env=variables, stdout=output, stderr=errors, check=False)  # noqa: S603 - this interpreter, our own arguments
-        return time.monotonic() - begun, done.returncode
+        with subprocess.Popen(  # noqa: S603 - this interpreter, our own arguments
+            command, cwd=self.tree, env=variables, stdout=output, stderr=errors, encoding="utf-8", errors="replace"
+        ) as process:
+            listener = threading.Thread(target=_listen, args=(process.stderr, begun, told))
+            listener.start()
+            exit_code = process.wait()
+            seconds = time.monotonic() - begun
+            listener.join()
+        return seconds, exit_code
+
+
+def _listen(lines: IO[str] | None, begun: float, told: list[tuple[float, str]] | None) -> None:
+    """Pass on what a process says, and keep it."""
+    for line in lines or ():
+        sys.stderr.write(line)
+        if told is not None:
+            told.append((time.monotonic() - begun, line))
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flopwatch.measure.machine import Machine
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from flopwatch.gate import GateResult
@@ -21,6 +22,14 @@ class Stage:
     name: str
     cases: int
     pairs: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """The seconds from when a gate said that it does this until it said the next thing, or ended."""
+
+    what: str
     seconds: float
 
 
@@ -67,6 +76,7 @@ class Run:
         marks: cases by verdict.
         stages: pairs, in the order in which they were measured.
         asv: on the same commits and cases, right after; None where it was not asked.
+        steps: what the wall time went into, in order; none in files that are older than this.
     """
 
     name: str
@@ -79,6 +89,7 @@ class Run:
     marks: dict[str, int]
     stages: tuple[Stage, ...]
     asv: Asv | None = None
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,6 +134,28 @@ def summed_up(result: GateResult, *, name: str, what: str, warm: bool, seconds: 
             for (stage, cases), pairs in counts.items()
         ),
     )
+
+
+#: What a gate says when it begins something (`flopwatch.gate.run`), by the first words of the line.
+STEPS = ("starting", "checking out", "compiling", "checking numbers", "measuring")
+
+
+def steps_of(told: Sequence[tuple[float, str]], seconds: float) -> tuple[Step, ...]:
+    r"""Find the steps in the lines of a gate, each with the second in which it came; the gate took so long.
+
+    The first step is to start; what is told of a step, such as how far it is, begins none.
+
+    >>> steps_of([(0.5, "checking out 1a2b\n"), (1.0, "compiling for h200\n"), (4.0, "3 of 4\n")], 5.0)
+    (Step(what='starting', seconds=0.5), Step(what='checking out', seconds=0.5), Step(what='compiling', seconds=4.0))
+    """
+    begun = [(0.0, STEPS[0])]
+    for second, line in told:
+        begun += [(second, words) for words in STEPS[1:] if line.startswith(words)]
+    ends = [second for second, _ in begun[1:]] + [seconds]
+    found: dict[str, float] = {}
+    for (second, what), end in zip(begun, ends, strict=True):
+        found[what] = found.get(what, 0.0) + end - second
+    return tuple(Step(what=what, seconds=spent) for what, spent in found.items())
 
 
 def read_table(text: str) -> tuple[int, tuple[Change, ...]]:

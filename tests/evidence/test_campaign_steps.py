@@ -7,6 +7,7 @@ import runpy
 import subprocess
 import sys
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -192,6 +193,17 @@ def named_in(text: str) -> set[str]:
     found = re.findall(r"python -m (evidence(?:\.\w+)?)(?:[ \n]+([a-z]\w+)(?![\w./]))?", text)
     found += [(SESSIONS[session], verb) for session, verb in re.findall(r"nox -s (calibrate) -- (\w+)", text)]
     return {f"{module} {verb}".strip() for module, verb in found}
+
+
+def test_a_recording_comes_back_with_its_sidecar_and_its_names() -> None:
+    (step,) = (step for step in STEPS if step.name == "history")
+    written = ("results/h200/034abb74-shared.json", "results/h200/034abb74-shared.jsonl", "results/benchmarks.json")
+
+    kept = [
+        [path for path in written if fnmatch(f"{ROOT}/{path}", pattern.format(**PLACES))]
+        for pattern, _ in step.collects
+    ]
+    assert kept == [list(written[:2]), [written[2]]]
 
 
 def unaccounted(names: Iterable[str]) -> set[str]:

@@ -9,19 +9,23 @@ import sys
 import types
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Self
 
 import pytest
 from evidence import document, wall_time
 from evidence.edits import KERNELS
 from evidence.goals import WALL_GOALS
-from evidence.wall_time import BASE, COLD, HEADS, PLANS, Clone
-from evidence.wall_time_records import Asv, Run, Stage, WallTime, read_table
+from evidence.wall_time import BASE, COLD, HEADS, PLANS, SIXTY, SLOWED, Clone, spread
+from evidence.wall_time_records import Asv, Run, Stage, Step, WallTime, read_table
 from tests.evidence.test_wall_time_records import ALL_ROWS, gate_result, verdict
 
 from flopwatch import git
 from flopwatch.errors import UndecidedError, UsageError
+from flopwatch.gate.static import select_cases
 from flopwatch.measure.machine import Gpu, Machine
-from flopwatch.model import Mark, from_json, to_json
+from flopwatch.measure.protocol import DeclaredCase, Hello
+from flopwatch.model import Case, Mark, from_json, to_json
 from flopwatch.suite import Suite, discover
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +48,7 @@ def run(name: str, seconds: float, **fields: object) -> Run:
     made = {
         "name": name,
         "what": PLANS[name].what,
-        "warm": name != "clean-cold",
+        "warm": not PLANS[name].cold,
         "seconds": seconds,
         "identical": 0,
         "stages": (Stage(name="screen", cases=66, pairs=8, seconds=110.0),),
@@ -134,6 +138,61 @@ def test_asv_gets_the_cases_of_the_gate_beside_it_and_no_others(checkout: Path) 
     assert chosen == {f"matmul.{each.__name__}.track_time" for each in mine}
 
 
+def own_cases() -> list[str]:
+    declared = discover(ROOT / "benchmarks").suites.values()
+    return [case.id for suite in declared for case in suite.cases() if case.provider == suite.own_provider]
+
+
+def test_sixty_cases_are_evenly_spread_and_have_those_that_the_flagged_head_slows() -> None:
+    names = own_cases()
+    picked = spread(names, SIXTY, SLOWED)
+
+    assert len(picked) == SIXTY
+    assert [name for name in names if name in picked] == picked
+    assert {name for name in names if SLOWED in name} <= set(picked)
+    assert {name.partition("[")[0] for name in names} == {name.partition("[")[0] for name in picked}
+    gaps = "".join("x" if name in picked else "." for name in names)
+    assert ".." not in gaps
+
+
+def test_a_gate_is_told_the_sixty_cases_and_takes_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = own_cases()
+    monkeypatch.setattr(Clone, "sixty", lambda _clone: spread(names, SIXTY, SLOWED))
+    stand_in(tmp_path, "flopwatch", "import pathlib, sys; pathlib.Path('told').write_text(sys.argv[5])" + GATE)
+    (tmp_path / "tree" / "result").write_bytes(to_json(gate_result([verdict(1, Mark.SAME)])))
+    Clone(folder=tmp_path, commit=COMMIT).gate("clean-cold-60", PLANS["clean-cold-60"])
+    parts = [name.partition("[") for name in names]
+    cases = [Case(suite=suite, values=tuple(rest.rstrip("]").split(","))) for suite, _, rest in parts]
+    declared = [DeclaredCase(case=c, small=c, own=True, max_diff_eps=None, flops=1.0, bytes_moved=1.0) for c in cases]
+    hello = Hello(
+        gpu=None, gpu_uuid=None, compute_capability=None, versions={}, declared=tuple(declared), import_failures={}
+    )
+    selected = select_cases(hello, (tmp_path / "tree" / "told").read_text(encoding="utf-8"))
+
+    assert [entry.case.id for entry in selected] == spread(names, SIXTY, SLOWED)
+
+
+def test_names_that_select_more_than_sixty_cases_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Alike:
+        """Stands in for a worker; the name of its first case is part of that of another, which is left out."""
+
+        def __init__(self, *_: object) -> None:
+            ids = ["Add[1]", *(f"Mul[{number}]" for number in range(SIXTY)), "BigAdd[1]"]
+            self.hello = SimpleNamespace(declared=[SimpleNamespace(case=SimpleNamespace(id=n), own=True) for n in ids])
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(wall_time, "Worker", Alike)
+    monkeypatch.setattr(wall_time, "spread", lambda names, number, _needed: names[:number])
+
+    with pytest.raises(UsageError, match="60 names do not select 60 cases"):
+        Clone(folder=tmp_path, commit=COMMIT).sixty()
+
+
 def test_runs_are_kept_by_name_in_the_order_in_which_they_are_run() -> None:
     found = None
     for each in (run("identical", 14.0), run("clean-cold", 177.0), run("identical", 13.0)):
@@ -166,11 +225,23 @@ def test_a_file_of_another_commit_is_refused_before_anything_is_timed(tmp_path: 
         wall_time.measure(out, ["identical"], tmp_path, command="")
 
 
-def test_warm_caches_are_not_claimed_where_nothing_warmed_them(tmp_path: Path) -> None:
+def test_warm_caches_are_not_claimed_where_nothing_warmed_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clone = Clone(folder=tmp_path, commit=COMMIT)
 
     with pytest.raises(UsageError, match="the caches are not warm"):
         clone.gate("clean-warm", PLANS["clean-warm"])
+
+    (tmp_path / f"{COMMIT[:12]}-clean-cold.json").touch()
+    stand_in(tmp_path, "flopwatch", "raise SystemExit(2)")
+    with pytest.raises(UndecidedError, match="left no result"):
+        clone.gate("clean-warm", PLANS["clean-warm"])
+    monkeypatch.setattr(Clone, "sixty", lambda _clone: ["VectorAdd"])
+    with pytest.raises(UndecidedError, match="left no result"):  # and it has emptied the caches
+        clone.gate("clean-cold-60", PLANS["clean-cold-60"])
+    with pytest.raises(UsageError, match="not warm for flagged-60"):
+        clone.gate("flagged-60", PLANS["flagged-60"])
 
 
 def stand_in(folder: Path, module: str, text: str) -> None:
@@ -182,6 +253,7 @@ GATE = """
 import os, pathlib, sys
 seen = pathlib.Path(os.environ["TRITON_CACHE_DIR"])
 print("cold" if not seen.exists() else "warm", file=open("seen", "a"))
+print("checking out 1 and 2", "compiling for h200", sep=chr(10), file=sys.stderr)
 seen.mkdir(exist_ok=True)
 pathlib.Path(sys.argv[-1]).write_bytes(pathlib.Path("result").read_bytes())
 sys.exit(1)
@@ -199,6 +271,8 @@ def test_a_clean_run_starts_with_an_empty_cache_and_warms_it_for_the_others(tmp_
     assert [each.warm for each in found] == [False, False, True, True]
     assert {each.exit_code for each in found} == {1}
     assert all(each.seconds > 0 for each in found)
+    assert {tuple(step.what for step in each.steps) for each in found} == {("starting", "checking out", "compiling")}
+    assert all(sum(step.seconds for step in each.steps) == pytest.approx(each.seconds) for each in found)
 
 
 def test_a_gate_that_leaves_no_result_is_an_error_with_its_exit_code(tmp_path: Path) -> None:
@@ -257,7 +331,16 @@ def test_the_page_holds_runs_against_their_goals() -> None:
     )
     assert "| flagged, warm caches | **150.0 s** | 200 s, met |" in text
     assert "| identical, warm caches | **14.8 s** | 15 s, met | 0.0 s | none | 0 | 66 | 66 same | 0 |" in text
-    assert "Not timed: beside-asv, clean-warm." in text
+    assert "Not timed: clean-cold-60, beside-asv, clean-warm, flagged-60, identical-60, clean-warm-60." in text
+
+
+def test_the_page_says_what_the_time_went_into_where_that_is_known() -> None:
+    steps = (Step(what="starting", seconds=0.52), Step(what="compiling", seconds=8.04))
+    text = document._wall(timed(run("identical", 14.8), run("clean-warm-60", 131.0, measured=60, steps=steps)))
+
+    assert "| gate | starting | checking out | compiling | checking numbers | measuring |" in text
+    assert "| clean, 60 cases, warm caches | 0.5 s |  | 8.0 s |  |  |" in text
+    assert text.count("| identical, warm caches |") == 1
 
 
 @pytest.mark.parametrize(
@@ -268,6 +351,8 @@ def test_the_page_holds_runs_against_their_goals() -> None:
         run("clean-warm", 100.0, exit_code=4),
         run("flagged", 100.0, exit_code=0),
         run("identical", 10.0, measured=1),
+        run("clean-warm-60", 100.0, measured=59),
+        run("flagged-60", 200.1),
     ],
 )
 def test_a_run_that_is_not_what_the_goal_speaks_of_does_not_meet_it(other: Run) -> None:

@@ -130,6 +130,14 @@ def test_both_sides_run_at_the_same_time_but_tune_one_after_the_other() -> None:
     }
 
 
+def test_what_calls_no_autotuner_is_not_tuned_and_run_all_the_same() -> None:
+    gpu = Gpu()
+    (verdict,) = check_on_gpu(FakeSides(gpu), [declared()], frozenset(), {}, untuned=frozenset([CASE]))
+
+    assert verdict.head.bits == tuple(f"{seed}" for seed in SEEDS)
+    assert {what for _, what, _ in gpu.asked} == {"bits", "memory"}
+
+
 def test_a_verdict_has_the_work_that_the_suite_declares_be_it_measured_or_not() -> None:
     entry = replace(declared(), flops=2.0, bytes_moved=3.0)
     for identical in (frozenset[Case](), frozenset([CASE])):

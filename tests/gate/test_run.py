@@ -138,6 +138,8 @@ def test_a_selection_runs_what_it_names(toy: ToyRepository) -> None:
     toy.commit("empty")
     by_small_name = gate(toy, select="SCALE[1000,float32,flopwatch]")  # as the report names it without a GPU
     assert [verdict.case.values[1] for verdict in by_small_name.verdicts] == ["float32"]
+    by_both_names = gate(toy, select="Matmul or [1000,FLOAT32 or 1000000,float16")
+    assert [verdict.case.values[1] for verdict in by_both_names.verdicts] == ["float16", "float32"]
     with pytest.raises(UndecidedError, match="no case matches 'Matmul'"):
         gate(toy, select="Matmul")
 

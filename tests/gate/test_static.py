@@ -37,7 +37,7 @@ class FakeWorker:
         self.closed = False
         self.stopped = threading.Event()
 
-    def compile(self, case: Case) -> Compiled:
+    def compile(self, case: Case, *, identify: bool = True) -> Compiled:  # noqa: ARG002 - the real one's
         self.seen.append(case)
         if self.stopped.wait(self.seconds):
             raise CaseFailed(Failure(kind="Abandoned", message="the run was stopped"))
@@ -142,13 +142,14 @@ class CountedSides(Sides):
         return super().worker(mode, arm, anew=anew)
 
 
-def found_by(toy: ToyRepository, teams: int, monkeypatch: pytest.MonkeyPatch) -> StaticFindings:
-    """Compile the toy's cases, of a tree that is its own base, by so many workers."""
-    monkeypatch.setattr(static, "teams_for", lambda _cases, *, sides: teams // sides)
+def found_by(toy: ToyRepository, teams: int, monkeypatch: pytest.MonkeyPatch, *, same: bool) -> StaticFindings:
+    """Compile the toy's cases by so many workers a side, of a tree that is its own base, which is seen or not."""
+    monkeypatch.setattr(static, "teams_for", lambda _cases, *, sides: teams)  # noqa: ARG005 - the real one's
+    monkeypatch.setattr(static, "_tree", lambda _sides, arm: "" if same else arm.value)
     sides = CountedSides(load_config(toy.root), device="h200", base_tree=toy.root, head_tree=toy.root)
     with sides:
         found = find_static(sides, "")
-    assert sides.asked == teams
+    assert sides.asked == (teams if same else 2 * teams)
     return found
 
 
@@ -159,10 +160,16 @@ def test_who_compiled_what_does_not_show_in_what_was_found(toy: ToyRepository, m
     toy.suite.write_text(
         text.replace("        generator =", '        assert (n, dtype) != ("1001", "int8")\n        generator =')
     )
-    by_one = found_by(toy, 1, monkeypatch)
-    assert (len(by_one.head.facts), len(by_one.head.identities)) == (5, 5)
+    by_one = found_by(toy, 1, monkeypatch, same=False)
+    assert (len(by_one.head.facts), len(by_one.head.identities), len(by_one.identical)) == (5, 5, 5)
     assert [entry.case.id for entry in by_one.head.uncovered] == ["Scale[1001,int8,flopwatch]"]
-    assert found_by(toy, 3, monkeypatch) == by_one
+    assert found_by(toy, 3, monkeypatch, same=False) == by_one
+
+    alone = found_by(toy, 3, monkeypatch, same=True)
+    assert (alone.head.facts, alone.head.uncovered) == (by_one.head.facts, by_one.head.uncovered)
+    assert (alone.base.facts, alone.base.uncovered) == (by_one.base.facts, by_one.base.uncovered)
+    assert len(alone.identical) == 6
+    assert not alone.head.identities  # nobody asks for them
 
 
 def test_workers_that_started_for_more_cases_than_there_are_stop_at_once(
@@ -189,7 +196,7 @@ def test_workers_that_started_for_more_cases_than_there_are_stop_at_once(
 
 def test_kernels_of_one_name_in_two_cases_keep_their_facts_on_both_sides() -> None:
     class Worker(FakeWorker):
-        def compile(self, case: Case) -> Compiled:
+        def compile(self, case: Case, *, identify: bool = True) -> Compiled:  # noqa: ARG002 - the real one's
             registers = 32 + 8 * CASES.index(case) if case in CASES[:2] else 32
             fact = KernelFacts(kernel="k", device="h200", config="", variant="", chosen=True, registers=registers)
             return Compiled(facts=(fact,))

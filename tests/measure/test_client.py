@@ -55,6 +55,25 @@ def test_a_worker_tells_what_it_runs_what_it_found_and_what_the_compiler_made_of
     assert facts_of_a_peer == ()
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_worker_does_at_its_end_what_its_suites_have_registered(
+    toy: ToyRepository, tmp_path: Path, ahead: bool
+) -> None:
+    left = tmp_path / "left"
+    text = toy.suite.read_text(encoding="utf-8")
+    registered = f"import atexit, pathlib\n\natexit.register(pathlib.Path({str(left)!r}).touch)\n"
+    toy.suite.write_text(text.replace("import torch\n", f"import torch\n{registered}", 1), encoding="utf-8")
+    with Worker(Mode.STATIC, code_of(toy)) as worker:
+        worker.start(ahead=ahead)
+        compiled = worker.compile(Case(suite="Scale", values=("1000000", "float16", "flopwatch")), identify=ahead)
+        assert not left.exists()
+
+    assert left.exists()
+    assert (compiled.identity is not None) == ahead
+    assert compiled.facts
+    assert not compiled.tunes
+
+
 def test_a_right_kernel_has_small_numbers(toy: ToyRepository) -> None:
     with Worker(Mode.INTERPRET, code_of(toy)) as worker:
         numbers = worker.numbers(SMALL)

@@ -35,6 +35,17 @@ print(*(importlib.import_module(name).kernel.cache_key for name in ("plain", "mo
 """
 
 
+SESSION = """\
+import pathlib, sys
+from flopwatch.measure.protocol import Mode
+from flopwatch.measure.session import Session
+sys.path.insert(0, sys.argv[1])
+Session(Mode.GPU, pathlib.Path(sys.argv[1], "suites"), "h200")
+import moved, triton
+print(moved.kernel.starting_line_number, getattr(triton.knobs.cache.manager_class, "__name__", None))
+"""
+
+
 def keys(folder: Path, how: str) -> list[str]:
     # In a child, because this process may interpret kernels, which then have no key.
     (folder / "plain.py").write_text(KERNEL.format("", "pass"), encoding="utf-8")
@@ -43,6 +54,18 @@ def keys(folder: Path, how: str) -> list[str]:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, "-c", PROGRAM, str(folder), how]
     return subprocess.check_output(command, env=environment, text=True).split()
+
+
+@pytest.mark.parametrize(("kept", "words"), [("", ["4", "CompiledBefore"]), ("1", ["1", "None"])])
+def test_lines_count_but_for_choices_that_are_kept_so_that_what_was_compiled_without_a_gpu_is_found(
+    tmp_path: Path, kept: str, words: list[str]
+) -> None:
+    (tmp_path / "moved.py").write_text(KERNEL.format("# a comment\n", "pass"), encoding="utf-8")
+    (tmp_path / "suites").mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"TRITON_CACHE_AUTOTUNING": kept, "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", SESSION, str(tmp_path)]
+    assert subprocess.check_output(command, env=environment, text=True).split() == words
 
 
 def test_a_comment_above_a_kernel_does_not_change_its_key(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flopwatch.cli.console import report_console
 from flopwatch.cli.json_option import add_json, claim_json, show
 from flopwatch.cli.output_file import print_and_write
+from flopwatch.cli.select_option import add_select
 from flopwatch.cli.verb import add_verb
 from flopwatch.errors import ExitCode, UsageError
 
@@ -57,7 +58,7 @@ def add_compare(verbs: Verbs) -> None:
         metavar="NAME",
         help="given twice: whose speed, in units of whose",
     )
-    compare.add_argument("-k", dest="select", default="", metavar="TEXT", help="only cases whose name has TEXT in it")
+    add_select(compare)
     compare.add_argument(
         "--pairs", type=_pairs, metavar="N", help="fresh processes, or pairs of them (8, the fewest for an interval)"
     )

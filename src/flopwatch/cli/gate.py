@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from flopwatch.cli.console import report_console
 from flopwatch.cli.device_option import add_device
 from flopwatch.cli.json_option import add_json, claim_json, show
+from flopwatch.cli.select_option import add_select
 from flopwatch.cli.verb import add_verb
 from flopwatch.errors import ExitCode, UsageError
 
@@ -43,7 +44,7 @@ def add_gate(verbs: Verbs) -> None:
     )
     gate.add_argument("base", nargs="?", metavar="BASE", help="commit to compare with (the merge base with main)")
     gate.add_argument("head", nargs="?", metavar="HEAD", help="commit on trial (the working tree)")
-    gate.add_argument("-k", dest="select", default="", metavar="TEXT", help="only cases whose name has TEXT in it")
+    add_select(gate)
     add_device(gate, "GPU to compile the static facts for")
     gate.add_argument(
         "--budget",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flopwatch.cli.json_option import add_json, claim_json, show
+from flopwatch.cli.select_option import add_select
 from flopwatch.cli.verb import add_verb
 from flopwatch.errors import ExitCode
 
@@ -52,7 +53,7 @@ def add_record(verbs: Verbs) -> None:
     record.add_argument(
         "--anchor", metavar="COMMIT", help="measure in turns with COMMIT too, and record the ratio of the times"
     )
-    record.add_argument("-k", dest="select", default="", metavar="TEXT", help="only cases whose name has TEXT in it")
+    add_select(record)
     record.add_argument("--samples", action="store_true", help="keep every sample, not only their statistics")
     record.add_argument("--again", action="store_true", help="measure what is recorded already, too")
     add_json(record)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flopwatch.cli.console import report_console
 from flopwatch.cli.device_option import KEYS
 from flopwatch.cli.json_option import add_json, claim_json, show
+from flopwatch.cli.select_option import add_select
 from flopwatch.cli.verb import add_verb
 from flopwatch.errors import ExitCode
 
@@ -41,7 +42,7 @@ def add_static(verbs: Verbs) -> None:
     )
     static.add_argument("base", nargs="?", metavar="BASE", help="commit to compare with (none)")
     static.add_argument("head", nargs="?", metavar="HEAD", help="commit to compile (the working tree)")
-    static.add_argument("-k", dest="select", default="", metavar="TEXT", help="only cases whose name has TEXT in it")
+    add_select(static)
     static.add_argument(
         "--device",
         dest="devices",

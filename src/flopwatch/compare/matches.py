@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from flopwatch.compare.result import ComparedCase, Contender
 from flopwatch.errors import UndecidedError
 from flopwatch.gate.static import select_cases
+from flopwatch.selection import is_selected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,7 @@ def match_providers(
     found = tuple(
         _compared(base[point], entry, config)
         for point, entry in head.items()
-        if point in base and any(select.lower() in one.case.id.lower() for one in (entry, base[point]))
+        if point in base and is_selected(select, entry.case.id, base[point].case.id)
     )
     if not found:
         known = sorted({entry.case.provider for entry in declared})

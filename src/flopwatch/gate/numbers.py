@@ -51,17 +51,23 @@ def check_small(sides: Sides, declared: Sequence[DeclaredCase], *, both: bool) -
 
 
 def check_on_gpu(
-    sides: Sides, declared: Sequence[DeclaredCase], identical: frozenset[Case], pins: dict[Case, tuple[Choice, ...]]
+    sides: Sides,
+    declared: Sequence[DeclaredCase],
+    identical: frozenset[Case],
+    pins: dict[Case, tuple[Choice, ...]],
+    *,
+    untuned: frozenset[Case] = frozenset(),
 ) -> tuple[CaseVerdict, ...]:
     """Tune, run and compare every case at its full size; those that are identical need not run.
 
-    Tuning has the GPU to itself, one side at a time. Results and memory are the same beside another process: there both
-    sides are asked at once. Results that are equal bit by bit on all seeds need no reference. Where they differ, both
-    are held against it.
+    `untuned` cases have nothing to tune. Tuning has the GPU to itself, one side at a time. Results and memory are the
+    same beside another process: there both sides are asked at once. Results that are equal bit by bit on all seeds need
+    no reference. Where they differ, both are held against it.
     """
     running = [entry for entry in declared if entry.case not in identical]
     cases = [entry.case for entry in running]
-    tuned = {arm: _tune(sides, arm, cases, pins) for arm in Arm}
+    tuning = [case for case in cases if case not in untuned]
+    tuned = {arm: dict.fromkeys(cases, Side()) | _tune(sides, arm, tuning, pins) for arm in Arm}
     notes = _settle(sides, tuned)
     ran = _ask_all(sides, _results, tuned)
     differing = [case for case in cases if not _equal(ran[Arm.BASE][case], ran[Arm.HEAD][case])]

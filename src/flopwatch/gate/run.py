@@ -90,7 +90,6 @@ def run_gate(
                 head_tree=stack.enter_context(checkout(head, config, root=root)),
             )
         )
-        sides.start_nurseries()
         observer.step(f"compiling for {device}")
         found = find_static(sides, options.select)
         if found.hello.gpu_uuid is None:
@@ -145,7 +144,7 @@ def _on_gpu(
         if promise:
             observer.step(promise)
         observer.step("checking numbers on the GPU")
-        verdicts = check_on_gpu(sides, found.declared, found.identical, pins)
+        verdicts = check_on_gpu(sides, found.declared, found.identical, pins, untuned=found.untuned)
         watch.snapshot()  # a GPU that was lost meanwhile answers with an error: none of these failures is head's
         return measure_times(sides, verdicts, watch=watch, observer=observer, toss=toss, design=design), machine
 

@@ -91,10 +91,13 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
                 ) from None
         return self._hello
 
-    def start(self) -> None:
-        """Start the process ahead of the first request; it imports what it needs while others are waited for."""
+    def start(self, *, ahead: bool = True) -> None:
+        """Start the process before its first request, to import meanwhile what it needs.
+
+        With `ahead` it does more than a request for HELLO needs: what the first kernel to be compiled would wait for.
+        """
         if self._requests is None:
-            self._start()
+            self._start(ahead=ahead)
 
     def wake(self) -> None:
         """Start, and take hold of the GPU, while others do too; what keeps it from that is told at the next request."""
@@ -158,9 +161,9 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         """Measure what one call takes from the GPU's memory, and what it does not give back."""
         return self._ask(Request(op=Op.MEMORY.word, case=case, pins=tuple(pins)), Op.MEMORY, Memory)
 
-    def compile(self, case: Case) -> Compiled:
-        """Compile what the case launches, for the device named at the start."""
-        return self._ask(Request(op=Op.FACTS.word, case=case), Op.FACTS, Compiled)
+    def compile(self, case: Case, *, identify: bool = True) -> Compiled:
+        """Compile what the case launches, for the device named at the start; find out, too, what it would run."""
+        return self._ask(Request(op=Op.FACTS.word, case=case, identify=identify), Op.FACTS, Compiled)
 
     def facts(self, case: Case) -> tuple[KernelFacts, ...]:
         """Return what the compiler made of the case."""
@@ -220,7 +223,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     ) -> None:
         self.close()
 
-    def _start(self) -> BinaryIO:
+    def _start(self, *, ahead: bool = False) -> BinaryIO:
         requests_read, requests_write = os.pipe()
         replies_read, replies_write = os.pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process; close() closes it
@@ -231,7 +234,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             except NurseryFailed:
                 self._nursery = None
         if self._process is None:
-            self._process = spawn(self.mode, self._code, *ends)
+            self._process = spawn(self.mode, self._code, *ends, ahead=ahead)
         if self._abandoned:  # by another thread, which found no process to stop
             self._process.kill()
         os.close(requests_read)

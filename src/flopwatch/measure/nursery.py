@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from flopwatch.errors import UsageError
 from flopwatch.measure.protocol import Mode, Nursed, NurseryOp, Reply
 from flopwatch.measure.session import Session, failure_of, serve
-from flopwatch.measure.worker import session_class
+from flopwatch.measure.worker import leave, session_class
 from flopwatch.model import from_json, to_json
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def main(arguments: list[str]) -> None:
             session_of = session_class()
             threads = count_threads()
             session = session_of(Mode.GPU, Path(benchmarks), device)
+            session.get_ready()
             require_untouched_gpu()
             require_no_threads_beyond(threads)
         except Exception as error:  # noqa: BLE001 - the client must learn why there is no nursery
@@ -174,3 +175,4 @@ def cuda_was_initialised() -> bool:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+    leave()

@@ -87,9 +87,10 @@ class Process(Protocol):
         """
 
 
-def spawn(mode: Mode, code: Code, requests_fd: int, replies_fd: int, log_fd: int) -> Process:
-    """Start a worker in a new interpreter."""
+def spawn(mode: Mode, code: Code, requests_fd: int, replies_fd: int, log_fd: int, *, ahead: bool = False) -> Process:
+    """Start a worker in a new interpreter; one that is started `ahead` of its first request gets ready for it."""
     arguments = [mode.value, str(code.benchmarks.resolve()), code.device, str(requests_fd), str(replies_fd)]
+    arguments += ["ahead"] if ahead else []
     return subprocess.Popen(  # noqa: S603 - an interpreter that the user chose, and our own module
         [code.interpreter, "-P", "-m", "flopwatch.measure.worker", *arguments],
         env=code.environment(mode),

@@ -81,8 +81,8 @@ class Request:
 
     A case is prepared in place of the one before, or `beside` it: then visits of both can take turns. Its inputs are in
     the memory that another worker has `lent`, where it has. What was compiled is asked for by `kernels`, each a name, a
-    variant and a configuration, at `levels`. A case that is kept is compiled as `autotune` says. Footprints tell
-    `programs` apart.
+    variant and a configuration, at `levels`. A case that is compiled is also identified, if `identify`; one that is
+    kept is compiled as `autotune` says. Footprints tell `programs` apart.
     """
 
     op: str
@@ -95,6 +95,7 @@ class Request:
     lent: str = ""
     kernels: tuple[tuple[str, str, str], ...] = ()
     levels: tuple[str, ...] = ()
+    identify: bool = True
     autotune: Autotune = Autotune.ALL
     programs: tuple[int, ...] = ()
 
@@ -122,11 +123,15 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compiled:
-    """What the compiler made of a case, what its launches do, and whether the other side would run the very same."""
+    """What the compiler made of a case, what its launches do, and whether the other side would run the very same.
+
+    A case that came to its end, and called no autotuner, `tunes` nothing.
+    """
 
     facts: tuple[KernelFacts, ...]
     identity: CaseIdentity | None = None
     traffic: tuple[Traffic, ...] = ()
+    tunes: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -59,9 +59,16 @@ class Session:
         self.mode = mode
         self.device = device
         if mode is Mode.GPU:
-            from flopwatch.measure.tuning import TunerLog, ignore_line_numbers  # noqa: PLC0415 - before any kernel
+            from triton import knobs  # noqa: PLC0415 - only where kernels are
 
-            ignore_line_numbers()
+            from flopwatch.measure.compiler import reuse_compiled  # noqa: PLC0415 - likewise
+            from flopwatch.measure.tuning import TunerLog, ignore_line_numbers  # noqa: PLC0415 - before any kernel
+            from flopwatch.static import find_device  # noqa: PLC0415 - likewise
+
+            if knobs.autotuning.cache:
+                ignore_line_numbers()
+            else:  # a kernel has the key under which it was compiled without a GPU
+                reuse_compiled(find_device(device))
             self._tuner = TunerLog()
         finder = overlay.install_from(os.environ)
         self.packages = finder.packages if finder else ()
@@ -91,11 +98,20 @@ class Session:
             Op.BITS.word: lambda case, request: self.bits(case, request.seed, request.pins),
             Op.NUMBERS.word: lambda case, request: self.numbers(case, request.seed, request.pins),
             Op.MEMORY.word: lambda case, request: self.memory(case, request.pins),
-            Op.FACTS.word: lambda case, _request: self.compile(case),
+            Op.FACTS.word: lambda case, request: self.compile(case, identify=request.identify),
             Op.KEEP.word: lambda case, request: self.keep(case, request.autotune),
             Op.IR.word: lambda case, request: self.ir(case, request.kernels, request.levels),
             Op.FOOTPRINTS.word: lambda case, ask: case_footprints(self.suite(case), case, self.device, ask.programs),
         }
+
+    def get_ready(self) -> None:
+        """Do, ahead of the first request, what the first kernel to be compiled would wait for."""
+        from flopwatch.measure.compiler import get_ready, import_for_pretence  # noqa: PLC0415 - where it is needed
+        from flopwatch.static import find_device  # noqa: PLC0415 - likewise
+
+        get_ready(find_device(self.device))
+        if self.mode is Mode.STATIC:
+            import_for_pretence()
 
     def answer(self, request: Request) -> object:
         """Do what is asked and return a value that can be written as JSON."""
@@ -210,7 +226,7 @@ class Session:
         self._tuner.start(pins)
         return measure_memory(self.suite(case), case, tuned=self._tuner.step_aside)
 
-    def compile(self, case: Case) -> Compiled:
+    def compile(self, case: Case, *, identify: bool = True) -> Compiled:
         """Compile every kernel that the case launches; say what came out, and what the case would run."""
         from flopwatch.static import case_identity, kernel_facts, pretend_gpu  # noqa: PLC0415 - where it is needed
         from flopwatch.static.watch import watched  # noqa: PLC0415 - where it is needed
@@ -218,14 +234,16 @@ class Session:
         suite = self.suite(case)
         if case.provider != suite.own_provider:
             return Compiled(facts=())
-        with pretend_gpu(self.device, tensors="meta") as recorder, watched(self.packages) as watch:
+        watching = watched(self.packages) if identify else contextlib.nullcontext()
+        with pretend_gpu(self.device, tensors="meta") as recorder, watching as watch:
             own, ended = _called(suite, case, recorder)
         if not ended:
             return Compiled(facts=tuple(kernel_facts(own)))
         return Compiled(
             facts=tuple(kernel_facts(own)),
-            identity=case_identity(recorder, watch, suite, case),
+            identity=case_identity(recorder, watch, suite, case) if watch else None,
             traffic=traffic_of(own, most_turns=CASE_TURNS),
+            tunes=bool(recorder.tunings),
         )
 
     def keep(self, case: Case, autotune: Autotune) -> None:

@@ -28,6 +28,7 @@ from flopwatch.measure.protocol import Mode
 from flopwatch.model import SCHEMA_VERSION, Case, from_json
 from flopwatch.profile.request import choose
 from flopwatch.profile.result import Profile
+from flopwatch.selection import is_selected
 from flopwatch.static.devices import device_called, find_device
 from flopwatch.static.recorder import Autotune
 from flopwatch.survey.run import SurveyOptions, run_survey
@@ -183,7 +184,7 @@ def _has_place(point: Point) -> bool:
 
 def _wanted(case: Case, options: RooflineOptions) -> bool:
     of_provider = not options.providers or case.provider in options.providers
-    return options.select.lower() in case.id.lower() and of_provider
+    return is_selected(options.select, case.id) and of_provider
 
 
 def _of_repository(options: RooflineOptions, root: Path, observer: Observer) -> RooflinePoints:
@@ -244,7 +245,7 @@ def _estimate(
     left_out = [f"{entry.case.id} was not measured, and is no kernel of ours" for entry in entries if not entry.own]
     if not own:
         return [], left_out
-    is_named = all(options.select.lower() in entry.case.id.lower() for entry in own)
+    is_named = all(is_selected(options.select, entry.case.id) for entry in own)
     survey = run_survey(
         SurveyOptions(select=options.select if is_named else "", devices=(device.key,), autotune=Autotune.FIRST),
         root,

@@ -20,6 +20,7 @@ from flopwatch.record.recorder import Recorder, Site, Tally, gpu_gone
 from flopwatch.record.result import Recording, RecordOptions
 from flopwatch.record.revisions import commits_of
 from flopwatch.record.store import open_store
+from flopwatch.selection import is_selected
 from flopwatch.static.devices import find_device
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def wanted_cases(series: Mapping[str, Series], hello: Hello, select: str) -> tup
     declared = {entry.case for entry in hello.declared}
     asked = {case.suite for case in declared}
     cases = [case for suite in series.values() for case in suite.cases if suite.name not in asked or case in declared]
-    selected = tuple(case for case in cases if select.lower() in case.id.lower())
+    selected = tuple(case for case in cases if is_selected(select, case.id))
     if not selected:
         raise UndecidedError(
             f"no case matches {select!r}" if cases else "the suites declare no case",

@@ -82,10 +82,14 @@ def _activate(driver: PretendedDriver, restore: contextlib.ExitStack) -> None:
         setattr(active_driver, name, driver)
 
 
+def cache_folder(device: Device) -> str:
+    """Return where Triton keeps what it compiles while `device` is pretended: a folder inside its own cache."""
+    return str(Path(triton.knobs.cache.dir) / _CACHE_FOLDER.format(most_shared_bytes=device.max_shared_bytes_per_block))
+
+
 def _use_own_cache(device: Device, restore: contextlib.ExitStack) -> None:
     restore.enter_context(triton.knobs.cache.scope())
-    folder = _CACHE_FOLDER.format(most_shared_bytes=device.max_shared_bytes_per_block)
-    triton.knobs.cache.dir = str(Path(triton.knobs.cache.dir) / folder)
+    triton.knobs.cache.dir = cache_folder(device)
 
 
 def _follow_autograd(tensors: PretendedTensors, restore: contextlib.ExitStack) -> None:

@@ -1,0 +1,67 @@
+"""Triton's compiler in a worker: what it can know before it is asked, and what need not be compiled twice."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import make_backend
+from triton.runtime import cache
+from triton.runtime.cache import FileCacheManager
+
+from flopwatch.static.session import cache_folder
+
+if TYPE_CHECKING:
+    from flopwatch.static.device import Device
+
+
+def get_ready(device: Device) -> None:
+    """Let Triton learn once what the key of every kernel has in it: its own code, and the version of ptxas.
+
+    It reads all of itself, libtriton's 0.46 GB among it, in each process at the first launch: 0.5 s, which a pair of
+    processes would spend twice, one after the other (triton 3.7.1, a core with SHA extensions, 2026-11-23). A fork has
+    what its parent knows.
+    """
+    # Whatever goes wrong goes wrong again at the first launch, where it is told of the case that it happens to.
+    with contextlib.suppress(Exception):
+        cache.triton_key()
+        make_backend(GPUTarget(device.backend, device.arch, device.warp_size)).hash()
+
+
+def import_for_pretence() -> None:
+    """Import what torch does at the first tensor without memory, SymPy: 0.8 s (torch 2.13, 2026-11-23)."""
+    torch.randn(1, device="meta")
+
+
+def reuse_compiled(device: Device) -> None:
+    """Have Triton take, from now on, what was compiled for a pretended `device` and lies in its cache.
+
+    The key of a kernel names its source, its arguments, the options, the architecture and the compiler, so that it is
+    what Triton would make. Whoever has chosen another cache keeps it.
+    """
+    if triton.knobs.cache.manager_class is None:
+        folder = cache_folder(device)
+        triton.knobs.cache.manager_class = type("CompiledBefore", (_CompiledBefore,), {"folder": folder})
+
+
+class _CompiledBefore(FileCacheManager):  # type: ignore[misc] # triton has no types
+    """Triton's cache, which looks into `folder` for a kernel that it does not have; it writes nothing there."""
+
+    folder: str
+
+    def get_group(self, filename: str) -> dict[str, str] | None:
+        """Return the files of a kernel by their names; None where it has to be compiled."""
+        found: dict[str, str] | None = super().get_group(filename)
+        if found is not None or not Path(self.folder, self.key).is_dir():
+            return found
+        with triton.knobs.cache.scope():
+            triton.knobs.cache.dir = self.folder
+            before: dict[str, str] | None = FileCacheManager(self.key).get_group(filename)
+        # What did not fit the device that was pretended has empty files (`flopwatch.static.stages`).
+        if before and all(Path(path).stat().st_size for path in before.values()):
+            return before
+        return None
