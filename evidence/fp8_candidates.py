@@ -1,8 +1,8 @@
 """Race tiles for float8 products: ``python -m evidence.fp8_candidates OUT.json [--seconds N]``, on an H200.
 
-Everything that `triton_matmul_fp8` takes only where a table says so, on the points of `evidence.peered`, against
-torch._scaled_mm and the plain kernel with sums of the same kind. What is written can be continued; see
-`evidence.candidates`.
+Everything that `triton_matmul_fp8` takes only where a table says so, on the points of `evidence.peered` and at a few
+rows more, against torch._scaled_mm and the plain kernel with sums of the same kind. What is written can be continued;
+see `evidence.candidates`.
 
 ``python -m evidence.fp8_candidates choose OUT.json`` writes the winners into that table (`evidence.routes`), and needs
 no GPU.
@@ -23,7 +23,7 @@ import triton
 
 from evidence.candidates import main
 from evidence.matmul_candidates import MOST, PROCESSORS, REGROUPED, MatmulExperiment
-from evidence.peer_shapes import FP8_FEW, FP8_SCALES, FP8_SUMS, MATMUL_FP8, sizes
+from evidence.peer_shapes import FP8_FEW, FP8_SCALES, FP8_SUMS, LANGUAGE_MODEL, MATMUL_FP8, sizes
 from evidence.race import Contest, Point
 from evidence.routes import take_plain_kernels
 from flopwatch.kernels import hopper_fp8, triton_matmul_fp8
@@ -34,6 +34,8 @@ from flopwatch.kernels.known import PLAIN
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.kernels.routes import fp8_product_key
 from flopwatch.kernels.stream_k import Balance, Workspace
+from flopwatch.kernels.thin_fp8 import CANDIDATES, MOST_FP8_ROWS, THIN_FP8, WIDE, prepare_thin_fp8
+from flopwatch.kernels.thin_matmul import MOST_ROWS, ThinConfig
 from flopwatch.measure.inputs import input_bytes
 from flopwatch.measure.numbers import difference
 from flopwatch.measure.timer import COLD_L2_FACTOR, MAX_INPUT_SETS
@@ -45,23 +47,35 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from evidence.race import Call, Maker
+    from flopwatch.kernels.prepared import Prepared
 
+    Config: TypeAlias = HopperConfig | ThinConfig
     Operands: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 #: As `evidence.peered` holds both sides to, and the bundled suite: sums of 14 bits all along K err by a few units.
 CEILING_EPS = {"fast": 8.0, "float32": 2.0}
+#: Few rows, beside those of the points of `evidence.peered`, and a layer's expansion.
+FEW_ROWS = (
+    *(shape for shape in LANGUAGE_MODEL if sizes(shape)[0] <= MOST_ROWS and shape not in MATMUL_FP8),
+    "16x14336x4096",
+)
+#: Hopper's configurations that are raced there beside the thin ones: the best of those of 64 rows, whole,
+#: since none that shares tiles was faster (``evidence/h200/fp8-candidates-2026-11-22.json``).
+MOST_LOW = 3
 #: Of the workspace that all candidates have in turn: more than any of them needs.
 _FLOATS, _FLAGS = 2**24, 2**16
-#: On which kernels are compiled, which no size changes.
+#: On which Hopper's kernel is compiled, which no size changes.
 _SMALL = (520, 776, 1040)
 _SEED = 20261122
 
 
-def candidates(shape: str, sums: str) -> dict[str, HopperConfig]:
+def candidates(shape: str, sums: str) -> dict[str, Config]:
     """Return what is raced for a shape, by name, the most promising first.
 
     >>> list(candidates("8192x8192x8192", "fast"))[0]
     '128x256x128 s4 w2 c4/2 g8 wave'
+    >>> list(candidates("16x4096x4096", "fast"))[0]
+    'thin 32x256/1 w4 s9 upright'
     """
     m, n, k = sizes(shape)
     tiles = FP8_TILES if sums == "fast" else FP8_PROMOTED_TILES
@@ -76,13 +90,21 @@ def candidates(shape: str, sums: str) -> dict[str, HopperConfig]:
     for config in ordered:
         plan = schedule_of(config, m, n, k, processors=PROCESSORS)
         dealt.setdefault((replace(config, balance=Balance.WHOLE), plan.programs, plan.shared), config)
-    chosen = list(dealt.values())[:MOST]
-    chosen += [
-        replace(config, group_m=group)
-        for config in chosen[:REGROUPED]
-        if tiles_of(config, m, n) >= 2 * PROCESSORS
-        for group in OTHER_GROUPS
-    ]
+    first = list(dealt.values())
+    chosen: list[Config] = []
+    if m <= MOST_ROWS:
+        chosen += [config for config in CANDIDATES if str(config) in THIN_FP8[sums != "fast"]]
+        chosen += [config for config in first if config.block_m <= MOST_ROWS and not config.shares][:MOST_LOW]
+    else:
+        if m <= MOST_FP8_ROWS:
+            chosen += [config for config in WIDE if str(config) in THIN_FP8[sums != "fast"]]
+        chosen += first[:MOST]
+        chosen += [
+            replace(config, group_m=group)
+            for config in first[:REGROUPED]
+            if tiles_of(config, m, n) >= 2 * PROCESSORS
+            for group in OTHER_GROUPS
+        ]
     return {str(config): config for config in chosen}
 
 
@@ -96,31 +118,40 @@ def drawn(shape: str, scales: str, draw: Callable[..., torch.Tensor]) -> Operand
     return a, b_columns.T, scale_a, scale_b
 
 
-def multiply(
-    operands: Operands, config: HopperConfig, workspace: Workspace | None = None, *, promotes: bool
-) -> torch.Tensor:
+def prepared(
+    operands: Operands, c: torch.Tensor, config: Config, workspace: Workspace | None = None, *, promotes: bool
+) -> Prepared:
+    """Prepare the launch of a candidate."""
+    a, b, *scales = operands
+    scale_a, scale_b = (scale.reshape(-1) for scale in scales)
+    if isinstance(config, ThinConfig):
+        return prepare_thin_fp8(a, b, c, scale_a, scale_b, config, promotes=promotes, workspace=workspace)
+    return prepare_hopper_fp8(a, b, c, scale_a, scale_b, config, promotes=promotes, workspace=workspace)
+
+
+def multiply(operands: Operands, config: Config, workspace: Workspace | None = None, *, promotes: bool) -> torch.Tensor:
     """Multiply by a candidate."""
-    a, b, scale_a, scale_b = operands
+    a, b, *_ = operands
     c = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=torch.bfloat16)
-    prepare_hopper_fp8(a, b, c, scale_a, scale_b, config, promotes=promotes, workspace=workspace).launch()
+    prepared(operands, c, config, workspace, promotes=promotes).launch()
     return c
 
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """Compiles a configuration for the present GPU."""
+    """Compiles a configuration for the present GPU, for operands of a shape."""
 
+    shape: str
     scales: str
     sums: str
-    config: HopperConfig
+    config: Config
 
     def __call__(self) -> None:
         """Compile it into Triton's cache, without a launch."""
-        shape = "x".join(map(str, _SMALL))
-        a, b, scale_a, scale_b = drawn(shape, self.scales, lambda _draw, *size: torch.empty(size, device="cuda"))
+        operands = drawn(self.shape, self.scales, lambda _draw, *size: torch.empty(size, device="cuda"))
+        a, b, *_ = operands
         c = torch.empty((a.shape[0], b.shape[1]), device="cuda", dtype=torch.bfloat16)
-        promotes = self.sums != "fast"
-        prepare_hopper_fp8(a, b, c, scale_a, scale_b, self.config, promotes=promotes).compile()
+        prepared(operands, c, self.config, promotes=self.sums != "fast").compile()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,34 +162,46 @@ class Fp8Experiment(MatmulExperiment):
     def source(self) -> str:
         """What outcomes depend on: the kernels' files and who compiles them."""
         folder = Path(hopper_fp8.__file__).parent
-        others = (folder / f"{name}.py" for name in ("hopper_fp8", "stream_k", "tiles", "configs"))
+        names = ("hopper_fp8", "thin_fp8", "thin_matmul", "eights", "stream_k", "tiles", "configs")
+        others = (folder / f"{name}.py" for name in names)
         files = [*sorted(folder.glob("hopper_matmul*.py")), *sorted(folder.glob("matmul_fp8*.py")), *others]
         text = b"".join(path.read_bytes() for path in files)
         return f"{hashlib.sha256(text).hexdigest()[:16]} triton {triton.__version__} torch {torch.__version__}"
 
     def points(self) -> Sequence[Point]:
-        """Return the points of `evidence.peered`."""
-        return [
-            Point(
-                name=f"{shape} {scales} {sums}",
-                group=f"{scales} {sums}",
-                flops=2.0 * math.prod(sizes(shape)),
-                values=(shape, scales, sums),
-            )
+        """Return the points of `evidence.peered`, and after them the others of few rows."""
+        measured = [
+            (shape, scales, sums, f"{scales} {sums}")
             for sums in FP8_SUMS
             for scales in FP8_SCALES
             for shape in MATMUL_FP8
             if (scales, sums) == ("tensor", "fast") or (shape in FP8_FEW and (scales, sums) != ("row", "float32"))
         ]
+        return [
+            Point(
+                name=f"{shape} {scales} {sums}",
+                group=group,
+                flops=2.0 * math.prod(sizes(shape)),
+                values=(shape, scales, sums),
+            )
+            for shape, scales, sums, group in (
+                *measured,
+                *((shape, "tensor", "fast", "few rows") for shape in FEW_ROWS),
+            )
+        ]
 
     def compilations(self, point: Point) -> Sequence[Callable[[], object]]:
-        """Return what compiles the candidates: all sizes, and all ways to share, have one code."""
+        """Return what compiles the candidates: of Hopper's kernel all sizes, and all ways to share, have one code."""
         shape, scales, sums = map(str, point.values)
-        return [
-            Compilation(scales, sums, replace(config, balance=Balance.REST if shares else Balance.WHOLE))
-            for config in candidates(shape, sums).values()
-            for shares in (bool(schedule_of(config, *sizes(shape), processors=PROCESSORS).shared),)
-        ]
+        jobs = []
+        for config in candidates(shape, sums).values():
+            if isinstance(config, HopperConfig):
+                shares = bool(schedule_of(config, *sizes(shape), processors=PROCESSORS).shared)
+                same = replace(config, balance=Balance.REST if shares else Balance.WHOLE)
+                jobs.append(Compilation("x".join(map(str, _SMALL)), scales, sums, same))
+            else:
+                jobs.append(Compilation(shape, scales, sums, config))
+        return jobs
 
     def contest(self, point: Point) -> Contest:
         """Draw inputs that together hold more than twice the L2 cache, and multiply the first in float64."""
@@ -215,12 +258,14 @@ class Fp8Experiment(MatmulExperiment):
     def route(self, point: Point, winner: str) -> Choice | None:
         """Return what calls of that shape take; None where the winner is gone."""
         shape, scales, sums = map(str, point.values)
-        if winner not in candidates(shape, sums):
+        config = candidates(shape, sums).get(winner)
+        if config is None:
             return None
         a, b, scale_a, scale_b = drawn(shape, scales, lambda _draw, *size: torch.empty(size, device="meta"))
         c = torch.empty((a.shape[0], b.shape[1]), device="meta", dtype=torch.bfloat16)
         key = fp8_product_key(a, b, c, scale_a, scale_b, promotes=sums != "fast")
-        return Choice(kernel="hopper_matmul_kernel", config=winner, key=key)
+        kernel = "thin_matmul_kernel" if isinstance(config, ThinConfig) else "hopper_matmul_kernel"
+        return Choice(kernel=kernel, config=winner, key=key)
 
 
 if __name__ == "__main__":

@@ -3,52 +3,127 @@
 from __future__ import annotations
 
 import pickle
+from typing import TYPE_CHECKING
 
 import pytest
-from evidence.fp8_candidates import _SMALL, Compilation, Fp8Experiment, candidates
+from evidence.fp8_candidates import (
+    _SMALL,
+    CEILING_EPS,
+    FEW_ROWS,
+    Compilation,
+    Fp8Experiment,
+    candidates,
+    drawn,
+    multiply,
+)
 from evidence.matmul_candidates import PROCESSORS
 from evidence.peer_shapes import FP8_FEW, FP8_SUMS, MATMUL_FP8
 
 from flopwatch.kernels.hopper_choice import schedule_of
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, FP8_TILES
+from flopwatch.kernels.hopper_matmul import HopperConfig
+from flopwatch.kernels.reference import matmul_reference
 from flopwatch.kernels.stream_k import Balance
+from flopwatch.kernels.thin_fp8 import THIN_FP8, WIDE
+from flopwatch.kernels.thin_matmul import ThinConfig
+from flopwatch.measure.numbers import difference
+from flopwatch.model import Choice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 EXPERIMENT = Fp8Experiment()
 
 
-def test_the_points_are_those_of_the_peers() -> None:
+def test_the_points_are_those_of_the_peers_and_a_few_rows_more() -> None:
     points = EXPERIMENT.points()
+    by_group: dict[str, list[object]] = {}
+    for point in points:
+        by_group.setdefault(point.group, []).append(point.values[0])
 
-    assert [point.values[0] for point in points if point.group == "tensor fast"] == list(MATMUL_FP8)
-    assert {point.values[0] for point in points if point.group != "tensor fast"} == set(FP8_FEW)
-    assert {point.group for point in points} == {"tensor fast", "row fast", "tensor float32"}
+    assert by_group.pop("tensor fast") == list(MATMUL_FP8)
+    assert by_group.pop("few rows") == list(FEW_ROWS)
+    assert set(by_group) == {"row fast", "tensor float32"}
+    assert all(set(shapes) == set(FP8_FEW) for shapes in by_group.values())
     assert len({point.name for point in points}) == len(points)
 
 
 @pytest.mark.parametrize("sums", FP8_SUMS)
-@pytest.mark.parametrize("shape", MATMUL_FP8)
+@pytest.mark.parametrize("shape", [*MATMUL_FP8, *FEW_ROWS])
 def test_every_shape_has_about_a_dozen_candidates_that_a_table_may_name(shape: str, sums: str) -> None:
-    configs = candidates(shape, sums)
+    configs, promotes = candidates(shape, sums), sums != "fast"
 
-    assert 10 <= len(configs) <= 14
-    assert set(configs) <= set(FP8_CONFIGS[sums != "fast"])
+    assert 10 <= len(configs) <= 15
+    assert set(configs) <= {*FP8_CONFIGS[promotes], *THIN_FP8[promotes]}
+
+
+@pytest.mark.parametrize("sums", FP8_SUMS)
+def test_few_rows_are_raced_by_the_thin_kernel_and_by_low_tiles(sums: str) -> None:
+    configs = candidates("16x4096x4096", sums)
+    low = [config for config in configs.values() if isinstance(config, HopperConfig)]
+
+    assert set(configs) - set(map(str, low)) < set(THIN_FP8[sums != "fast"])
+    assert list(configs)[-len(low) :] == list(map(str, low))
+    assert {config.block_m for config in low} == {64}
+    assert "64x64x128 s6 w1 c1/1 g8 whole x2" in configs  # the fastest that was timed
+
+
+@pytest.mark.parametrize("sums", FP8_SUMS)
+def test_128_rows_are_raced_by_thin_tiles_of_their_own(sums: str) -> None:
+    thin = [config for config in candidates("128x8192x8192", sums).values() if isinstance(config, ThinConfig)]
+
+    assert thin == [config for config in WIDE if sums == "fast" or config.block_k == 128]
 
 
 def test_kernels_are_compiled_once_for_all_shapes_and_ways_to_share() -> None:
     jobs = {job for point in EXPERIMENT.points() for job in EXPERIMENT.compilations(point)}
+    hopper = of_hopper(jobs)
 
-    assert {job.config.balance for job in jobs if isinstance(job, Compilation)} == {Balance.REST, Balance.WHOLE}
-    assert len(jobs) < 2 * 3 * (len(FP8_TILES) + 4)
+    assert {config.balance for _, config in hopper} == {Balance.REST, Balance.WHOLE}
+    assert len({job.shape for job, _ in hopper}) == 1
+    assert len(hopper) < 2 * 3 * (len(FP8_TILES) + 4)
     assert jobs == {pickle.loads(pickle.dumps(job)) for job in jobs}  # noqa: S301 - its own
 
 
 def test_what_is_compiled_shares_as_what_is_raced() -> None:
     jobs = {job for point in EXPERIMENT.points() for job in EXPERIMENT.compilations(point)}
 
-    for job in jobs:
-        assert isinstance(job, Compilation)
-        shares = schedule_of(job.config, *_SMALL, processors=PROCESSORS).shared > 0
-        assert shares is (job.config.balance is Balance.REST), job
+    for job, config in of_hopper(jobs):
+        shares = schedule_of(config, *_SMALL, processors=PROCESSORS).shared > 0
+        assert shares is (config.balance is Balance.REST), job
+
+
+def of_hopper(jobs: set[Callable[[], object]]) -> list[tuple[Compilation, HopperConfig]]:
+    """Return the jobs of Hopper's kernel, with their configurations."""
+    compilations = [job for job in jobs if isinstance(job, Compilation)]
+    assert len(compilations) == len(jobs)
+    return [(job, job.config) for job in compilations if isinstance(job.config, HopperConfig)]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("16x4096x4096 row fast", "16, 4096, 4096, False, True, True, float8_e4m3fn, float8_e4m3fn, bfloat16"),
+        ("1x4096x4096 tensor fast", "1, 4096, 4096, False, False, False, float8_e4m3fn, float8_e4m3fn, bfloat16"),
+    ],
+)
+def test_a_thin_winner_is_chosen_for_the_calls_of_its_point(name: str, key: str) -> None:
+    (point,) = (point for point in EXPERIMENT.points() if point.name == name)
+    winner = next(iter(candidates("16x4096x4096", "fast")))
+
+    assert EXPERIMENT.route(point, winner) == Choice(kernel="thin_matmul_kernel", config=winner, key=key)
+
+
+@pytest.mark.parametrize(("shape", "scales", "promotes"), [("5x96x144", "row", True), ("33x80x304", "tensor", False)])
+def test_a_thin_candidate_multiplies_what_is_drawn(cuda: str, shape: str, scales: str, promotes: bool) -> None:
+    operands = drawn(shape, scales, lambda draw, *size: draw(*size, device=cuda))
+    a, b, scale_a, scale_b = operands
+    expected = matmul_reference(a, b) * scale_a.double() * scale_b.double()
+
+    for config in list(THIN_FP8[promotes].values())[:4:3]:
+        error = difference(multiply(operands, config, promotes=promotes), expected).max_diff_eps
+        assert error is not None
+        assert error <= CEILING_EPS["float32"]
 
 
 def test_a_winner_is_chosen_for_the_calls_of_its_point() -> None:

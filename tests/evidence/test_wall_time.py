@@ -225,9 +225,7 @@ def test_a_file_of_another_commit_is_refused_before_anything_is_timed(tmp_path: 
         wall_time.measure(out, ["identical"], tmp_path, command="")
 
 
-def test_warm_caches_are_not_claimed_where_nothing_warmed_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_warm_caches_are_not_claimed_where_nothing_warmed_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clone = Clone(folder=tmp_path, commit=COMMIT)
 
     with pytest.raises(UsageError, match="the caches are not warm"):

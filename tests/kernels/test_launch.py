@@ -18,12 +18,14 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
 from flopwatch.kernels import flash_attention, launch, triton_matmul, vector_add
-from flopwatch.kernels.launch import Launched, Launches, tensors_key
+from flopwatch.kernels.launch import Launched, Launches, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
-KEY = tensors_key(torch.zeros(2, 3))
+KEY, _ADDRESSES = key_of(torch.zeros(2, 3), torch.zeros(2, 3))
+#: What calls return lies as this does.
+OUT = torch.zeros(3, 2, dtype=torch.float16)
 
 
 class Launcher:
@@ -49,13 +51,20 @@ def compiled(function: object) -> SimpleNamespace:
 
 def launched(function: object, **changed: Any) -> Launched:  # noqa: ANN401 - of any field
     """Return a launch of a kernel of two pointers, three numbers and one constant."""
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "compiled": compiled(function),
         "grid": (5,),
         "pointers": 2,
         "numbers": (2, 3, 0.5),
     } | changed
-    return Launched(**given)
+    return Launched(**fields)
+
+
+def given(launches: Launches) -> list[object]:
+    """Return what the function of C was handed last in what is kept."""
+    (kept,) = launches._kept.values()
+    handed: list[object] = kept.compiled.run.given
+    return handed
 
 
 GRAPH = """
@@ -83,10 +92,11 @@ with FakeTensorMode():
 def driver(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Triton's active driver, and nothing in its way, whatever other tests left behind."""
     active = SimpleNamespace(
-        get_current_device=lambda: 0,
+        device=0,
         get_current_stream=lambda _device: 11,
         get_current_target=lambda: SimpleNamespace(backend="cuda"),
     )
+    active.get_current_device = lambda: active.device
     monkeypatch.setattr(launch, "active_driver", SimpleNamespace(active=active))
     monkeypatch.setattr(launch, "_RUN", JITFunction.run)
     monkeypatch.setattr(launch, "_TUNED_RUN", Autotuner.run)
@@ -103,39 +113,61 @@ def function() -> SimpleNamespace:
 @pytest.fixture
 def launches(driver: SimpleNamespace, function: SimpleNamespace) -> Launches:  # noqa: ARG001 - is active
     kept = Launches()
-    kept.keep(KEY, launched(function))
+    kept.keep(KEY, launched(function), OUT)
     assert len(kept) == 1
     return kept
 
 
 def test_what_was_launched_is_launched_again_on_the_current_stream(launches: Launches) -> None:
-    again = launches.find(KEY)
-    assert again is not None
+    out = launches.again(KEY, (1024,))
 
-    again(1024, 2048)
+    assert out is not None
+    assert (out.shape, out.stride(), out.dtype) == (OUT.shape, OUT.stride(), OUT.dtype)
+    pointers = [1024, out.data_ptr()]
+    assert given(launches) == [5, 1, 1, 11, 7, "packed", None, None, None, *pointers, 2, 3, 0.5, None]
 
-    assert again.compiled.run.given == [5, 1, 1, 11, 7, "packed", None, None, None, 1024, 2048, 2, 3, 0.5, None]
+
+def test_what_is_returned_lies_as_that_of_the_first_call_whatever_its_strides(
+    launches: Launches, function: SimpleNamespace
+) -> None:
+    launches.keep(KEY, launched(function), OUT.T)
+
+    out = launches.again(KEY, (1024,))
+
+    assert out is not None
+    assert (out.shape, out.stride()) == ((2, 3), (1, 2))
+
+
+def test_triton_dispatches_what_is_to_be_written_elsewhere_than_at_a_multiple_of_16_bytes(
+    launches: Launches, function: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = torch.zeros(16, dtype=torch.float16)
+    monkeypatch.setattr(launch, "empty_on_gpu", lambda *_: base[1:7].view(3, 2))
+    assert launches.again(KEY, (1024,)) is None
+    assert given(launches) == []
+
+    launches.forget()
+    launches.keep(KEY, launched(function), base[1:7].view(3, 2))
+    assert len(launches) == 0
 
 
 def test_what_a_call_hands_over_may_be_arranged_for_the_kernel(launches: Launches, function: SimpleNamespace) -> None:
-    launches.keep(KEY, launched(function, arrange=lambda stream, a: ((a, a + stream), None)))
-    again = launches.find(KEY)
-    assert again is not None
+    launches.keep(KEY, launched(function, arrange=lambda stream, a, out: ((out, a + stream), None)), OUT)
 
-    again(1024)
+    out = launches.again(KEY, (1024,))
 
-    assert again.compiled.run.given[9:11] == [1024, 1035]
+    assert out is not None
+    assert given(launches)[9:11] == [out.data_ptr(), 1035]
 
 
 def test_what_was_arranged_lives_until_the_launch_is_made(launches: Launches, function: SimpleNamespace) -> None:
     workspace, kernel, lived = [torch.zeros(8)], compiled(function), list[bool]()
     alive = weakref.ref(workspace[0])
     kernel.run.launch = functools.partial(lambda *_given: lived.append(alive() is not None))
-    launches.keep(KEY, launched(function, compiled=kernel, arrange=lambda _stream, a: ((a, a), workspace.pop())))
-    again = launches.find(KEY)
-    assert again is not None
+    arranged = launched(function, compiled=kernel, arrange=lambda _stream, a, out: ((a, out), workspace.pop()))
+    launches.keep(KEY, arranged, OUT)
 
-    again(1024)
+    launches.again(KEY, (1024,))
 
     assert (lived, alive()) == ([True], None)
 
@@ -161,7 +193,7 @@ DISTURBANCES: dict[str, Callable[[pytest.MonkeyPatch, SimpleNamespace, SimpleNam
     "a hook of the kernel": lambda _patch, _driver, function: function.pre_run_hooks.append(hook),
     "another dispatch": lambda patch, _driver, _function: patch.setattr(JITFunction, "run", hook),
     "another tuner": lambda patch, _driver, _function: patch.setattr(Autotuner, "run", hook),
-    "another device": lambda _patch, driver, _function: setattr(driver, "get_current_device", lambda: 1),
+    "another device": lambda _patch, driver, _function: setattr(driver, "device", 1),
     "another driver": lambda patch, driver, _function: patch.setattr(
         launch, "active_driver", SimpleNamespace(active=SimpleNamespace(**vars(driver)))
     ),
@@ -176,11 +208,11 @@ def test_triton_dispatches_where_it_may_have_more_to_do(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
 ) -> None:
-    assert launches.find(KEY) is not None
+    assert launches.again(KEY, (1024,)) is not None
 
     DISTURBANCES[name](monkeypatch, driver, function)
 
-    assert launches.find(KEY) is None
+    assert launches.again(KEY, (1024,)) is None
 
 
 class Functions(TorchFunctionMode):
@@ -196,35 +228,44 @@ class Operators(TorchDispatchMode):
 @pytest.mark.parametrize("mode", [Functions, Operators])
 def test_triton_dispatches_under_a_mode_of_torch(launches: Launches, mode: type[Functions | Operators]) -> None:
     with mode():
-        assert launches.find(KEY) is None
-    assert launches.find(KEY) is not None
+        assert launches.again(KEY, (1024,)) is None
+    assert launches.again(KEY, (1024,)) is not None
+
+
+def test_torch_s_function_of_c_is_asked_for_the_device_where_triton_would_ask_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 3, raising=False)
+
+    assert launch._shortest(torch.cuda.current_device)() == 3
+    assert launch._shortest(lambda: 4)() == 4
 
 
 def test_triton_dispatches_once_the_tuner_may_choose_otherwise(launches: Launches, function: SimpleNamespace) -> None:
     tuner = SimpleNamespace(cache={"key": "config"})
-    launches.keep(KEY, launched(function, tuner=tuner))
+    launches.keep(KEY, launched(function, tuner=tuner), OUT)
     tuner.cache["other"] = "config"
-    assert launches.find(KEY) is not None
+    assert launches.again(KEY, (1024,)) is not None
 
     tuner.cache = dict(tuner.cache)
-    assert launches.find(KEY) is None
+    assert launches.again(KEY, (1024,)) is None
 
-    launches.keep(KEY, launched(function, tuner=tuner))
-    assert launches.find(KEY) is not None
+    launches.keep(KEY, launched(function, tuner=tuner), OUT)
+    assert launches.again(KEY, (1024,)) is not None
 
 
 def test_nothing_is_kept_of_what_is_not_all_that_decides(driver: SimpleNamespace, function: SimpleNamespace) -> None:
     launches = Launches()
 
-    launches.keep(None, launched(function))  # no plain tensors
-    launches.keep(KEY, launched(function, pointers=1))  # not all arguments
-    launches.keep(KEY, launched(function, compiled=None))  # interpreted
-    launches.keep(KEY, launched(function, compiled=SimpleNamespace(**vars(compiled(function)) | {"run": print})))
+    launches.keep(None, launched(function), OUT)  # no plain tensors
+    launches.keep(KEY, launched(function, pointers=1), OUT)  # not all arguments
+    launches.keep(KEY, launched(function, compiled=None), OUT)  # interpreted
+    launches.keep(KEY, launched(function, compiled=SimpleNamespace(**vars(compiled(function)) | {"run": print})), OUT)
     function.used_global_vals["SIZE"] = 3
-    launches.keep(KEY, launched(function))
+    launches.keep(KEY, launched(function), OUT)
     function.used_global_vals.clear()
     driver.get_current_target = lambda: SimpleNamespace(backend="hip")
-    launches.keep(KEY, launched(function))
+    launches.keep(KEY, launched(function), OUT)
 
     assert len(launches) == 0
 
@@ -234,7 +275,7 @@ def test_memory_does_not_grow_without_end(
 ) -> None:
     monkeypatch.setattr(launch, "CAPACITY", 10)
     for number in range(25):
-        launches.keep((KEY, number), launched(function))
+        launches.keep((KEY, number), launched(function), OUT)
 
     assert 0 < len(launches) <= 10
 
@@ -242,7 +283,7 @@ def test_memory_does_not_grow_without_end(
 def test_forgotten_launches_are_dispatched(launches: Launches) -> None:
     launches.forget()
 
-    assert launches.find(KEY) is None
+    assert launches.again(KEY, (1024,)) is None
 
 
 def test_a_key_tells_apart_what_triton_tells_apart() -> None:
@@ -258,11 +299,20 @@ def test_a_key_tells_apart_what_triton_tells_apart() -> None:
     ]
     assert tensors[0].data_ptr() % 16 == tensors[2].data_ptr() % 16 == 0
 
-    keys = [tensors_key(tensor) for tensor in tensors]
+    keys = [key_of(*call)[0] for one in tensors for call in ((one, base), (base, one), (base, base, (), one))]
 
-    assert keys[0] == keys[2]
-    assert len(set(keys)) == len(tensors) - 1
-    assert tensors_key(torch.nn.Parameter(base[:256].view(16, 16))) == keys[0]
+    assert keys[:3] == keys[6:9]
+    assert len(set(keys)) == 3 * (len(tensors) - 1)
+    assert key_of(torch.nn.Parameter(base[:256].view(16, 16)), base)[0] == keys[0]
+
+
+def test_a_key_tells_apart_other_arguments_and_comes_with_where_the_tensors_lie() -> None:
+    x, y = torch.zeros(4), torch.zeros(4)
+
+    key, addresses = key_of(x, y, (True, None), x)
+
+    assert key == key_of(y, x, (True, None), y)[0] != key_of(x, y, (False, None), x)[0]
+    assert addresses == (x.data_ptr(), y.data_ptr(), x.data_ptr())
 
 
 @pytest.mark.parametrize(
@@ -274,7 +324,9 @@ def test_a_key_tells_apart_what_triton_tells_apart() -> None:
 def test_a_tensor_without_strides_is_refused_as_ever(make: Callable[[], torch.Tensor]) -> None:
     tensor = make()
 
-    assert tensors_key(tensor) is None
+    x = torch.zeros(2)
+    for tensors in ((tensor, x), (x, tensor), (x, x, (), tensor)):
+        assert key_of(*tensors) == (None, ())
     with pytest.raises(ValueError, match="x must be a CUDA tensor"):
         vector_add(tensor, tensor)
 
@@ -283,7 +335,7 @@ def test_what_a_transformation_wraps_is_left_to_triton() -> None:
     keys: list[object] = []
 
     def note(x: torch.Tensor) -> torch.Tensor:
-        keys.append(tensors_key(x))
+        keys.append(key_of(x, x)[0])
         return x + 1
 
     torch.vmap(note)(torch.zeros(2, 3))
@@ -292,7 +344,9 @@ def test_what_a_transformation_wraps_is_left_to_triton() -> None:
 
 
 def test_devices_without_a_number_are_told_apart() -> None:
-    assert tensors_key(torch.zeros(2)) != tensors_key(torch.zeros(2, device="meta"))
+    x, y = torch.zeros(2), torch.zeros(2, device="meta")
+
+    assert len({key_of(*tensors)[0] for tensors in ((x, x), (x, y), (y, x), (x, x, (), x), (x, x, (), y))}) == 5
 
 
 def test_a_kernel_is_not_unloaded_while_it_is_kept(launches: Launches, function: SimpleNamespace) -> None:
@@ -301,7 +355,7 @@ def test_a_kernel_is_not_unloaded_while_it_is_kept(launches: Launches, function:
     kernel.module, kernel._run, kernel.function, kernel.packed_metadata = None, Launcher(), 7, "packed"
     kernel.src = SimpleNamespace(fn=function)
     weakref.finalize(kernel, unloaded.append, True)  # noqa: FBT003 - an element
-    launches.keep("key", launched(function, compiled=kernel))
+    launches.keep("key", launched(function, compiled=kernel), OUT)
 
     del kernel
     assert not unloaded
@@ -364,14 +418,14 @@ def test_launches_that_were_kept_give_the_same_bits(
     eager: list[Callable[[], torch.Tensor]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again: list[Hashable] = []
-    find = Launches.find
+    launch_again = Launches.again
 
-    def noted_find(launches: Launches, key: Hashable) -> launch.Launch | None:
-        found = find(launches, key)
-        again.extend([key] * (found is not None))
-        return found
+    def noted(launches: Launches, key: Hashable, addresses: tuple[int, ...]) -> torch.Tensor | None:
+        out = launch_again(launches, key, addresses)
+        again.extend([key] * (out is not None))
+        return out
 
-    monkeypatch.setattr(Launches, "find", noted_find)
+    monkeypatch.setattr(Launches, "again", noted)
     monkeypatch.setattr(launch, "_RUN", JITFunction.run)  # whatever other tests left behind
     monkeypatch.setattr(launch, "_TUNED_RUN", Autotuner.run)
     for call in eager:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flopwatch.kernels import matmul_fp8, triton_matmul_fp8
-from flopwatch.kernels.launch import Launch, Launches
+from flopwatch.kernels.launch import Launches
 from flopwatch.kernels.matmul_fp8 import FP8_AUTOTUNE, FP8_PROMOTED_AUTOTUNE
 from flopwatch.kernels.matmul_fp8_kernel import matmul_fp8_kernel
 from flopwatch.kernels.reference import matmul_reference
@@ -511,10 +511,12 @@ def test_that_nothing_fits_is_not_called_the_callers_fault(normal: Normal, monke
         triton_matmul_fp8(*operands(normal, "4x4x4"))
 
 
-#: Runs in a process of its own, in which kernels are compiled and not interpreted. Prints one line of facts a case.
+#: Runs in a process of its own, in which kernels are compiled and not interpreted. Prints one line of facts a case,
+#: and fails where ptxas says that it had to serialise the tensor cores' instructions.
 COMPILE = """
-import sys
-import torch
+import re, subprocess, sys, tempfile
+from pathlib import Path
+import torch, triton
 from flopwatch.kernels import matmul_fp8
 from flopwatch.model import to_json
 from flopwatch.static import kernel_facts, pretend_gpu
@@ -533,6 +535,15 @@ for case in sys.argv[1:]:
     with pretend_gpu(device, tensors="meta") as recorder:
         multiply(use_fast_accum=mode == "fast")
         print("facts", to_json(kernel_facts(recorder)).decode())
+    for kernel in recorder.compiled.values() if device == "h200" else ():
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder, "kernel.ptx")
+            source.write_text(kernel.asm["ptx"])
+            ptxas = triton.knobs.nvidia.ptxas.path
+            log = subprocess.run([ptxas, "-arch=sm_90a", "-v", source, "-o", source.with_suffix(".cubin")],
+                                 capture_output=True, text=True, check=True).stderr
+        assert "registers" in log
+        assert not re.findall(r"C75\\d\\d", log), "ptxas serialises the tensor cores' instructions"
 """
 #: The configurations with the most registers, and of other GPUs one that fits all.
 COMPILED = {"h200 fast": 2, "h200 promoted": 2, "a100": 1, "b200": 1, "rtx5090": 1}
@@ -632,20 +643,20 @@ def eager(normal: Normal) -> Callable[[], torch.Tensor]:
 def test_a_launch_that_was_kept_gives_the_same_bits(
     eager: Callable[[], torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[Launch | None] = []
-    find = Launches.find
+    found: list[torch.Tensor | None] = []
+    launch_again = Launches.again
 
-    def noted_find(launches: Launches, key: Hashable) -> Launch | None:
-        found.append(find(launches, key))
+    def noted(launches: Launches, key: Hashable, addresses: tuple[int, ...]) -> torch.Tensor | None:
+        found.append(launch_again(launches, key, addresses))
         return found[-1]
 
-    monkeypatch.setattr(Launches, "find", noted_find)
+    monkeypatch.setattr(Launches, "again", noted)
     first = eager()
     torch.empty_like(first).fill_(float("nan"))  # what the next call is likely to be given
     found.clear()
 
     assert torch.equal(first, eager())
-    assert None not in found
+    assert all(product is not None for product in found)
 
 
 @pytest.mark.gpu

@@ -144,11 +144,11 @@ with stand_in.stand_in_gpu():
     print("kept", len(addition._launches))
     print("capacity", launch.CAPACITY)
     # Faults: every launch is kept, or an operand of every call.
-    for_ever, key_of = [], addition.tensors_key
-    launch.Launches.keep = lambda self, key, launched: for_ever.append((key, launched))
+    for_ever, key_of = [], addition.key_of
+    launch.Launches.keep = lambda self, key, launched, out: for_ever.append((key, launched))
     addition._launches.forget()
     print("keeps_launches", measured(TURNS["vector_add"][0], FEW))
-    addition.tensors_key = lambda *tensors: for_ever.append(tensors[0]) or key_of(*tensors)
+    addition.key_of = lambda *tensors: for_ever.append(tensors[0]) or key_of(*tensors)
     print("keeps_tensors", measured(TURNS["vector_add"][1], FEW))
 '''
 

@@ -20,6 +20,7 @@ from flopwatch.kernels.hopper_matmul import CONFIGS
 from flopwatch.kernels.hopper_short import SHORT
 from flopwatch.kernels.known import PLAIN, TABLES, known_choices
 from flopwatch.kernels.stream_k import STREAM_K
+from flopwatch.kernels.thin_fp8 import THIN_FP8
 from flopwatch.kernels.thin_matmul import THIN
 from flopwatch.model import Case, Choice, to_json
 from flopwatch.tune.table import Entry, Table
@@ -234,7 +235,7 @@ import ctypes, sys
 from pathlib import Path
 import torch
 from benchmarks_host import stand_in
-from flopwatch.kernels import flash_attention, routes, triton_matmul
+from flopwatch.kernels import flash_attention, launch as launch_module, routes, triton_matmul
 
 routes.FOLDER = Path(sys.argv[1])
 attention, matmul = (sys.modules[f"flopwatch.kernels.{name}"] for name in ("attention", "matmul"))
@@ -245,8 +246,11 @@ with stand_in.stand_in_gpu() as library:
     launch = (ctypes.c_ulonglong * 8).in_dll(library, "stand_in_launch")
     made = {}  # what a call allocates lies where it lay before
     empty = torch.empty
-    torch.empty = lambda *shape, **options: made.setdefault(str((shape, options)), empty(*shape, **options))
-    torch.Tensor.new_empty = lambda x, shape: torch.empty(shape, device=x.device, dtype=x.dtype)
+    def empty_there(*shape, device=None, dtype=None):
+        sizes = shape[0] if isinstance(shape[0], tuple) else shape
+        return made.setdefault((tuple(sizes), dtype), empty(*shape, device=device, dtype=dtype))
+    torch.empty = empty_there
+    launch_module.empty_on_gpu = lambda shape, _strides, dtype: empty_there(shape, device="cuda", dtype=dtype)
     a, b = stand_in.tensor(1544, 1536), stand_in.tensor(1536, 1536)
     c, d = stand_in.tensor(768, 1536), stand_in.tensor(1536, 768)
     q = stand_in.tensor(2, 4, 256, 64)
@@ -310,7 +314,7 @@ def test_all_that_tables_have_is_in_the_lists() -> None:
     named = {
         "hopper_matmul_kernel": CONFIGS | FP8_CONFIGS[False],
         "hopper_short_kernel": SHORT,
-        "thin_matmul_kernel": THIN,
+        "thin_matmul_kernel": THIN | THIN_FP8[False],
         "stream_k_kernel": STREAM_K,
     }
     for kernel, configs in named.items():
@@ -333,8 +337,8 @@ ON_GPU = """
 import sys, time
 from pathlib import Path
 import torch
-from flopwatch.kernels import flash_attention, routes, triton_matmul
-from flopwatch.kernels.handover import Handover
+from flopwatch.kernels import flash_attention, launch, routes, triton_matmul
+from flopwatch.kernels.launch import Launches
 from flopwatch.kernels.reference import attention_reference, matmul_reference
 from flopwatch.measure.numbers import difference
 from flopwatch.poison import PoisonedAllocations
@@ -365,16 +369,16 @@ for name, module, call, reference in (
         first = call()
     call()  # kept, which it is not inside a mode of torch
     launched = list(module._launches._kept.values())[-1].function.__name__
-    past, empty, new_empty, handover = [], torch.empty, torch.Tensor.new_empty, Handover.__call__
-    torch.empty = lambda *shape, **options: empty(*shape, **options).fill_(float("nan"))
-    torch.Tensor.new_empty = lambda x, shape: torch.empty(shape, device=x.device, dtype=x.dtype)
-    Handover.__call__ = lambda self, *given: past.append(handover(self, *given))
+    past, empty, launch_again = [], launch.empty_on_gpu, Launches.again
+    launch.empty_on_gpu = lambda *asked: empty(*asked).fill_(float("nan"))
+    Launches.again = lambda *asked: past.append(launch_again(*asked)) or past[-1]
     again = call()
-    torch.empty, torch.Tensor.new_empty = empty, new_empty
+    launch.empty_on_gpu = empty
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         captured = call()
-    Handover.__call__ = handover
+    Launches.again = launch_again
+    past = [one for one in past if one is not None]
     for _ in range(3):
         captured.fill_(float("nan"))
         graph.replay()

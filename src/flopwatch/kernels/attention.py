@@ -10,7 +10,7 @@ import triton
 
 from flopwatch.kernels.attention_kernel import attention_kernel
 from flopwatch.kernels.configs import ATTENTION_AUTOTUNE, HEAD_DIMS
-from flopwatch.kernels.launch import Launched, Launches, starts_aligned, tensors_key
+from flopwatch.kernels.launch import Launched, Launches, key_of
 from flopwatch.kernels.layout import heads_and_layouts
 from flopwatch.kernels.operands import check_dtypes, check_on_one_gpu
 from flopwatch.kernels.routes import routed_attention
@@ -18,7 +18,7 @@ from flopwatch.kernels.seq_lens import check_seq_lens
 from flopwatch.kernels.tuner import Tuner, triton_configs
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Mapping
 
 SUPPORTED_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 #: Where nothing is asked for.
@@ -95,14 +95,13 @@ def _eager(  # noqa: PLR0917 - as `flash_attention`
     seq_lens: torch.Tensor | None,
     out_dtype: torch.dtype | None,
 ) -> torch.Tensor:
-    key = _key(q, k, v, causal, sm_scale, seq_lens, out_dtype)
-    launch = None if key is None else _launches.find(key)
-    if launch is not None:
-        out = torch.empty(q.shape, device=q.device, dtype=out_dtype or OUT_DTYPE)
-        if starts_aligned(out):
-            first = q.data_ptr()
-            launch(first, k.data_ptr(), v.data_ptr(), out.data_ptr(), first)
-            return out
+    key = None
+    # Lengths are to be checked in each call, and a scale of another type may equal one that gives other numbers.
+    if seq_lens is None and (sm_scale is None or type(sm_scale) in {int, float}):
+        key, addresses = key_of(q, k, (not causal, sm_scale, out_dtype), v)
+        attended = _launches.again(key, addresses)
+        if attended is not None:
+            return attended
     _check_operands(q, k, v, out_dtype)
     if seq_lens is not None:
         check_seq_lens(seq_lens, q, k)
@@ -142,9 +141,16 @@ def _eager(  # noqa: PLR0917 - as `flash_attention`
                 NEGATE=scale < 0,
                 WIDE=any(_LARGEST_BLOCK * t.stride(2) + D * t.stride(3) >= 2**31 for t in operands),
             )
-            launched = Launched(compiled=compiled, grid=grid, pointers=5, numbers=numbers, tuner=_autotuned[D])
-        if q.dtype == dtype and starts_aligned(out):  # else what is launched reads copies
-            _launches.keep(key, launched)
+            launched = Launched(
+                compiled=compiled,
+                grid=grid,
+                pointers=5,
+                numbers=numbers,
+                tuner=_autotuned[D],
+                arrange=_without_lengths,
+            )
+        if q.dtype == dtype:  # else what is launched reads copies
+            _launches.keep(key, launched, out)
     return out
 
 
@@ -175,20 +181,9 @@ def _attention_of_fakes(  # noqa: PLR0917 - as `flash_attention`
     return torch.empty(q.shape, device=q.device, dtype=out_dtype or OUT_DTYPE)
 
 
-def _key(  # noqa: PLR0917 - as `flash_attention`
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    causal: bool,  # noqa: FBT001 - as `flash_attention`
-    sm_scale: float | None,
-    seq_lens: torch.Tensor | None,
-    out_dtype: torch.dtype | None,
-) -> tuple[Hashable, ...] | None:
-    """Return by what a launch is kept; None where there are lengths to be checked, or a scale of another type."""
-    if seq_lens is not None or (sm_scale is not None and type(sm_scale) not in (int, float)):
-        return None
-    tensors = tensors_key(q, k, v)
-    return None if tensors is None else (*tensors, bool(causal), sm_scale, out_dtype)
+def _without_lengths(_stream: int, q: int, k: int, v: int, out: int) -> tuple[tuple[int, ...], None]:
+    """Put the address of Q where the kernel wants lengths, which it never reads without HAS_SEQ_LENS."""
+    return (q, k, v, out, q), None
 
 
 def _check_operands(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out_dtype: torch.dtype | None) -> None:

@@ -11,6 +11,7 @@ kernel first in all of them; its last arguments are those of the kernel, one by 
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CellType, FunctionType
@@ -22,42 +23,60 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+#: What is handed over whole, of all kernels together: that of each layer of a large model, some times over.
+CAPACITY = 8192
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handover:
-    """What the launcher's function of C is handed, but for the stream and for addresses.
+    """How to launch a kernel again: ``launch(*given(stream, *pointers))``.
 
     Attributes:
-        launch: that function.
+        launch: the launcher's function of C.
+        given: returns all that it is handed, for a stream and the kernel's pointers.
+    """
+
+    launch: Callable[..., None]
+    given: Callable[..., tuple[Any, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Arguments:
+    """What the function of C is handed, but for the stream and for addresses.
+
+    Attributes:
         before: its arguments before the stream.
         after: those after it, but for those of the kernel.
-        arguments: those of the kernel.
+        of_kernel: those.
         is_sequence: whether these are one argument, the last.
         places: of the kernel's pointers among its arguments.
         geometries: of those that are tensor maps; None for addresses.
-        has_maps: whether there is any.
     """
 
-    launch: Callable[..., Any]
     before: tuple[Any, ...]
     after: tuple[Any, ...]
-    arguments: tuple[Any, ...]
+    of_kernel: tuple[Any, ...]
     is_sequence: bool
     places: tuple[int, ...]
     geometries: tuple[Geometry | None, ...]
-    has_maps: bool
 
-    def __call__(self, stream: int, pointers: Sequence[int]) -> None:
-        """Launch with tensors that lie there."""
-        arguments = list(self.arguments)
-        if self.has_maps:
-            for place, geometry, pointer in zip(self.places, self.geometries, pointers, strict=True):
-                arguments[place] = pointer if geometry is None else tensor_map(geometry, pointer)
-        else:
-            arguments[: len(self.places)] = pointers
+    def with_addresses(self, stream: int, *pointers: int) -> tuple[Any, ...]:
+        """Return them all, where no pointer is a map: the addresses come first."""
+        numbers = self.of_kernel[len(pointers) :]
         if self.is_sequence:
-            self.launch(*self.before, stream, *self.after, arguments)
-        else:
-            self.launch(*self.before, stream, *self.after, *arguments)
+            return (*self.before, stream, *self.after, [*pointers, *numbers])
+        return (*self.before, stream, *self.after, *pointers, *numbers)
+
+
+@functools.lru_cache(maxsize=CAPACITY)
+def _with_maps(arguments: _Arguments, stream: int, *pointers: int) -> tuple[Any, ...]:
+    """Return all arguments: numbers and maps, which keep no memory alive."""
+    of_kernel = list(arguments.of_kernel)
+    for place, geometry, pointer in zip(arguments.places, arguments.geometries, pointers, strict=True):
+        of_kernel[place] = pointer if geometry is None else tensor_map(geometry, pointer)
+    if arguments.is_sequence:
+        return (*arguments.before, stream, *arguments.after, of_kernel)
+    return (*arguments.before, stream, *arguments.after, *of_kernel)
 
 
 def handover_of(
@@ -95,16 +114,15 @@ def handover_of(
     maps = {place for place, geometry in zip(places, geometries, strict=True) if geometry is not None}
     if len(streams) != 1 or not _are_alike(arguments, expected, maps):
         return None
-    return Handover(
-        launch=launch,
+    found = _Arguments(
         before=first[: streams[0]],
         after=first[streams[0] + 1 :],
-        arguments=tuple(None if place in places else value for place, value in enumerate(arguments)),
+        of_kernel=tuple(None if place in places else value for place, value in enumerate(arguments)),
         is_sequence=is_sequence,
         places=tuple(places),
         geometries=geometries,
-        has_maps=bool(maps),
     )
+    return Handover(launch=launch, given=functools.partial(_with_maps, found) if maps else found.with_addresses)
 
 
 #: In the places of the stream and of the first address: numbers like no other, which a launcher may look at.

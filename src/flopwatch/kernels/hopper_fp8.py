@@ -85,11 +85,11 @@ def prepare_hopper_fp8(  # noqa: PLR0917 - a product's operands
             "PER_COLUMN": scale_b.numel() > 1,
             "PROMOTE": promotes,
         },
-        arrange=None if unscaled.arrange is None else _with_scales(unscaled.arrange),
+        arrange=None if unscaled.arrange is None else with_scales(unscaled.arrange),
     )
 
 
-def _with_scales(arrange: Arrange) -> Arrange:
+def with_scales(arrange: Arrange) -> Arrange:
     """Return what puts the scales behind what is arranged of A, B and C."""
 
     def arranged(stream: int, *given: int) -> tuple[tuple[int, ...], object]:

@@ -5,7 +5,8 @@ autotuner and the heuristics, and evaluates the grid: 16 to 24 us of a host with
 take 5. Here the first call of a set of arguments goes through that dispatch, and what it launched is kept under those
 arguments, all of them by value and the addresses by what they leave divided by 16. Nothing else decides which kernel
 Triton launches, and with which numbers; so a later call with an equal key launches the same, at the cost of a
-look-up. Of tensor maps the dispatch is spared the encoding, too (`flopwatch.kernels.tensor_maps`).
+look-up, and what it returns lies as that of the first one did. Of tensor maps the dispatch is spared the encoding, too
+(`flopwatch.kernels.tensor_maps`).
 
 What would be known to Triton's dispatch alone is left to it: hooks of profilers, anything that replaces the dispatch
 itself (flopwatch's log of tuners), a debugging mode, another current device or driver (flopwatch's pretended GPU),
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
+from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack  # no public names; the modes that are entered
 from triton import knobs
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.driver import driver as active_driver
@@ -36,8 +38,9 @@ if TYPE_CHECKING:
 _ALIGNMENT = 16
 #: Sets of arguments that a function keeps; with more it begins anew, and pays for Triton's dispatch once each.
 CAPACITY = 4096
-#: Makes a kernel's pointers of the stream and of those that a call hands over. With them comes what they point into, to
-#: be kept until the launch is made: another thread may take the next workspace of the stream in between.
+#: Makes a kernel's pointers of the stream, of those that a call hands over and of that of what it returns. With them
+#: comes what they point into, to be kept until the launch is made: another thread may take the next workspace of the
+#: stream in between.
 Arrange: TypeAlias = Callable[..., tuple[tuple[int, ...], object]]
 #: Classes whose tensors are what they say; a subclass may be anything.
 PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -89,9 +92,14 @@ class Launch:
         handover: launches it.
         driver: Triton's, for whose device it was compiled.
         device: that device.
+        current_device: asks which one is current.
+        current_stream: asks for that of a device.
         tuner: chose the configuration, if any did.
         answers: where the tuner had its choices then. In another place there may be another choice.
         arrange: as of `Launched`.
+        shape: of what the call returns.
+        strides: likewise.
+        dtype: likewise.
     """
 
     compiled: Any
@@ -99,16 +107,14 @@ class Launch:
     handover: Handover
     driver: Any
     device: int
+    current_device: Callable[[], int]
+    current_stream: Callable[[int], int]
     tuner: Any
     answers: Any
     arrange: Arrange | None
-
-    def __call__(self, *pointers: int) -> None:
-        """Launch on the current stream."""
-        stream = self.driver.get_current_stream(self.device)
-        if self.arrange is not None:
-            pointers, _held = self.arrange(stream, *pointers)
-        self.handover(stream, pointers)
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
 
 
 class Launches:
@@ -124,28 +130,46 @@ class Launches:
         """Have the next call of each set of arguments go through Triton's dispatch, as after choosing anew."""
         self._kept.clear()
 
-    def find(self, key: Hashable) -> Launch | None:
-        """Return what a call with this key launched, unless Triton's dispatch may have more to do now."""
+    def again(self, key: Hashable | None, addresses: tuple[int, ...]) -> torch.Tensor | None:
+        """Launch what a call with this key launched, and return what the kernel writes.
+
+        Return None, having launched nothing, where nothing is kept of such a call, or Triton's dispatch may have more
+        to do now.
+
+        Args:
+            key: as `key_of` gives it.
+            addresses: likewise.
+        """
         launch = self._kept.get(key)
         if launch is None or not _is_plain(launch.function):
             return None
         if launch.tuner is not None and launch.tuner.cache is not launch.answers:
             return None
-        driver = active_driver.active
-        if driver is not launch.driver or driver.get_current_device() != launch.device:
+        device = launch.device
+        if active_driver.active is not launch.driver or launch.current_device() != device:
             return None
-        return launch
+        out = empty_on_gpu(launch.shape, launch.strides, launch.dtype)
+        pointers = (*addresses, out.data_ptr())
+        if pointers[-1] % _ALIGNMENT:
+            return None
+        stream = launch.current_stream(device)
+        if launch.arrange is not None:
+            pointers, _held = launch.arrange(stream, *pointers)
+        launch.handover.launch(*launch.handover.given(stream, *pointers))
+        return out
 
-    def keep(self, key: Hashable | None, launched: Launched) -> None:
+    def keep(self, key: Hashable | None, launched: Launched, out: torch.Tensor) -> None:
         """Keep what was launched with the arguments of `key`; where that may not be all that decides, do nothing.
 
         Args:
-            key: as `tensors_key` and every other argument of the call give it; None keeps nothing.
+            key: as `key_of` gives it; None keeps nothing.
             launched: by Triton's dispatch.
+            out: what it writes and the call returns: the one tensor that is not in the key, which says nothing of where
+                it starts. The allocators of torch align to 512 bytes; what one wrote that does not is not kept.
         """
         compiled, numbers = launched.compiled, launched.numbers
         function = getattr(getattr(compiled, "src", None), "fn", None)
-        if key is None or function is None or not hasattr(compiled, "packed_metadata"):
+        if key is None or function is None or not hasattr(compiled, "packed_metadata") or out.data_ptr() % _ALIGNMENT:
             return
         driver = active_driver.active
         if not _is_plain(function) or function.used_global_vals or driver.get_current_target().backend != "cuda":
@@ -171,54 +195,98 @@ class Launches:
             handover=handover,
             driver=driver,
             device=driver.get_current_device(),
+            current_device=_shortest(driver.get_current_device),
+            current_stream=driver.get_current_stream,
             tuner=launched.tuner,
             answers=None if launched.tuner is None else launched.tuner.cache,
             arrange=launched.arrange,
+            shape=tuple(out.shape),
+            strides=out.stride(),
+            dtype=out.dtype,
         )
 
 
 def _is_plain(function: Any) -> bool:
     """Tell whether Triton's dispatch would do nothing but find a kernel of this function and launch it."""
     runtime = knobs.runtime
+    enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook  # chains of hooks, or one, or None
     return (
         JITFunction.run is _RUN
         and Autotuner.run is _TUNED_RUN
         and Heuristics.run is _HEURISTIC_RUN
-        and not _has_calls(runtime.launch_enter_hook)
-        and not _has_calls(runtime.launch_exit_hook)
+        and not getattr(enter, "calls", enter)
+        and not getattr(leave, "calls", leave)
         and not runtime.debug
         and not knobs.compilation.instrumentation_mode
-        and getattr(runtime, "add_stages_inspection_hook", None) is None
+        and runtime.add_stages_inspection_hook is None
         and not function.pre_run_hooks
-        and not torch._C._len_torch_function_stack()  # noqa: SLF001 - no public name; the modes that are entered
-        and not torch._C._len_torch_dispatch_stack()  # noqa: SLF001 - likewise
+        and not _len_torch_function_stack()
+        and not _len_torch_dispatch_stack()
     )
 
 
-def tensors_key(*tensors: torch.Tensor) -> tuple[Hashable, ...] | None:
-    """Return all that Triton's dispatch looks at of tensors, for `Launches`; None where one is no plain tensor.
+def key_of(
+    first: torch.Tensor, second: torch.Tensor, others: tuple[Hashable, ...] = (), *more: torch.Tensor
+) -> tuple[tuple[Hashable, ...] | None, tuple[int, ...]]:
+    """Return all that Triton's dispatch looks at of a call, for `Launches`, and where its tensors lie.
 
-    >>> tensors_key(torch.zeros(2, 3))[:3]
-    (torch.Size([2, 3]), (3, 1), torch.float32)
+    The key is None where a tensor is no plain one.
+
+    Args:
+        first: that the kernel reads.
+        second: likewise. Both are written out below: a loop over them costs a fifth more (2026-11-23, Python 3.11).
+        others: every other argument of the call.
+        more: tensors after these, in the order in which the kernel has them.
+
+    >>> key_of(torch.zeros(2, 3), torch.zeros(()), (True,))[0][:4]
+    ((True,), torch.Size([2, 3]), (3, 1), torch.float32)
     """
-    key: list[Hashable] = []
-    for tensor in tensors:
-        if type(tensor) not in PLAIN_TENSORS:
-            return None
-        try:
-            key += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.data_ptr() % _ALIGNMENT)
-        except RuntimeError:  # sparse, nested, or wrapped by a transformation of torch.func
-            return None
-    return tuple(key)
+    if type(first) not in PLAIN_TENSORS or type(second) not in PLAIN_TENSORS:
+        return None, ()
+    try:
+        start, other_start = first.data_ptr(), second.data_ptr()
+        addresses: tuple[int, ...] = (start, other_start)
+        # fmt: off
+        key: tuple[Hashable, ...] = (
+            others,
+            first.shape, first.stride(), first.dtype, first.device, start % _ALIGNMENT,
+            second.shape, second.stride(), second.dtype, second.device, other_start % _ALIGNMENT,
+        )
+        # fmt: on
+        for tensor in more:
+            if type(tensor) not in PLAIN_TENSORS:
+                return None, ()
+            address = tensor.data_ptr()
+            addresses += (address,)
+            key += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, address % _ALIGNMENT)
+    except RuntimeError:  # sparse, nested, or wrapped by a transformation of torch.func
+        return None, ()
+    return key, addresses
 
 
-def starts_aligned(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor that is not in the key is as those were that Triton's dispatch saw.
+def _empty() -> Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]:
+    """Return what makes a tensor of a shape, strides and a dtype on the current GPU at the least cost to the host.
 
-    The allocators of torch align to 512 bytes; one that does not is left to Triton's dispatch.
+    That is the function that code of torch.compile calls for the same. Without it torch works out what is asked for,
+    and by whom, which `_is_plain` did: 1.0 us by `torch.empty_strided` and 1.3 by `torch.Tensor.new_empty`, where this
+    takes 0.4 (2026-11-23, torch 2.13 on a CPU). A torch without GPUs comes here with a stand-in for one, whose memory
+    is the host's.
     """
-    return tensor.data_ptr() % _ALIGNMENT == 0
+    has_gpus = torch.version.cuda is not None or torch.version.hip is not None
+    found = getattr(torch._C._dynamo.guards, "_empty_strided_cuda" if has_gpus else "_empty_strided_cpu", None)  # noqa: SLF001 - as above
+    device = "cuda" if has_gpus else "cpu"
+    return found or (lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device))
 
 
-def _has_calls(hook: Any) -> bool:
-    return hook is not None and bool(getattr(hook, "calls", True))
+empty_on_gpu = _empty()
+
+
+def _shortest(ask: Callable[[], int]) -> Callable[[], int]:
+    """Return torch's own function of C, where it is torch that is asked for the current device.
+
+    The one in Python asks first whether CUDA was initialised; what is kept was launched.
+    """
+    return getattr(torch._C, "_cuda_getDevice", ask) if ask is _CURRENT_DEVICE else ask  # noqa: SLF001 - no public name
+
+
+_CURRENT_DEVICE = torch.cuda.current_device

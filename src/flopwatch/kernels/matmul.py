@@ -14,7 +14,7 @@ from triton.runtime.errors import OutOfResources
 from flopwatch.kernels.blocks import check_blocks, does_not_fit
 from flopwatch.kernels.configs import MATMUL_AUTOTUNE, MatmulConfig, fitting_matmul_config, matmul_config_for
 from flopwatch.kernels.eights import are_readable, eights, in_eights
-from flopwatch.kernels.launch import Launched, Launches, starts_aligned, tensors_key
+from flopwatch.kernels.launch import Launched, Launches, key_of
 from flopwatch.kernels.layout import product_layouts
 from flopwatch.kernels.operands import check_dtypes, check_factors, check_on_one_gpu
 from flopwatch.kernels.prediction import matmul_us
@@ -253,8 +253,8 @@ def _multiply(
             launched = _launch(_configured, a, b, c, config)
     except OutOfResources as error:
         raise ValueError(does_not_fit(given, config, why=error)) from error
-    if launched is not None and starts_aligned(c):
-        _launches.keep(key, launched)
+    if launched is not None:
+        _launches.keep(key, launched, c)
     return c if c.shape[1] == N else c[:, :N].contiguous()
 
 
@@ -306,15 +306,10 @@ def _eager(  # noqa: PLR0917 - as `triton_matmul`
     block_k: int | None,
     use_autotune: bool,  # noqa: FBT001 - as `triton_matmul`
 ) -> torch.Tensor:
-    key = tensors_key(a, b)
-    if key is not None:
-        key += (block_m, block_n, block_k, bool(use_autotune))
-        launch = _launches.find(key)
-        if launch is not None:
-            c = a.new_empty((a.shape[0], b.shape[1]))
-            if starts_aligned(c):
-                launch(a.data_ptr(), b.data_ptr(), c.data_ptr())
-                return c
+    key, addresses = key_of(a, b, (block_m, block_n, block_k, not use_autotune))
+    product = _launches.again(key, addresses)
+    if product is not None:
+        return product
     _check_operands(a, b)
     blocks = {"block_m": block_m, "block_n": block_n, "block_k": block_k}
     check_blocks(blocks)

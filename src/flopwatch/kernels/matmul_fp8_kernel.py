@@ -100,7 +100,9 @@ def matmul_fp8_kernel(  # type: ignore[no-untyped-def] # Triton types them # noq
                 b_mask &= depth[:, None] < K - start
             a = tl.load(a_ptr + a_offsets, mask=a_mask, other=0.0)
             b = tl.load(b_ptr + b_offsets, mask=b_mask, other=0.0)
-        accumulator = tl.dot(a, b, accumulator, max_num_imprecise_acc=BLOCK_K if PROMOTE else None)
+        # What is promoted is a product of its own: with max_num_imprecise_acc Triton adds before it waits, and ptxas
+        # serialises a step's four instructions (warning C7517; sm_90, triton 3.6.0 and 3.7.1, 2026-11-23).
+        accumulator = accumulator + tl.dot(a, b) if PROMOTE else tl.dot(a, b, accumulator)
         a_ptr += a_step
         b_ptr += b_step
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,6 +26,7 @@ from flopwatch.kernels.hopper_matmul import CONFIGS, can_multiply, prepare_hoppe
 from flopwatch.kernels.hopper_short import SHORT, can_multiply_short, prepare_short
 from flopwatch.kernels.known import PLAIN, TABLES, key_text, known_choices
 from flopwatch.kernels.stream_k import STREAM_K, prepare_stream_k
+from flopwatch.kernels.thin_fp8 import MOST_FP8_ROWS, THIN_FP8, prepare_thin_fp8
 from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, prepare_thin
 from flopwatch.kernels.tuner import VARIABLE
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 PRODUCTS = ("hopper_matmul_kernel", "hopper_short_kernel", "thin_matmul_kernel", "stream_k_kernel")
 ATTENTION = ("hopper_attention_kernel",)
 #: For products of float8 with scales.
-FP8_PRODUCTS = ("hopper_matmul_kernel",)
+FP8_PRODUCTS = ("hopper_matmul_kernel", "thin_matmul_kernel")
 #: Where tables are.
 FOLDER = TABLES
 #: In the environment: "plain" has all calls take the plain kernels.
@@ -109,7 +109,10 @@ def routed_fp8_product(
     if _is_plain():
         return None
     key = fp8_product_key(a, b, c, scale_a, scale_b, promotes=promotes)
-    _kernel, name = _choice(FP8_PRODUCTS, key, (a, b.T))
+    kernel, name = _choice(FP8_PRODUCTS, key, (a, b.T))
+    if kernel == "thin_matmul_kernel":
+        thin = THIN_FP8[promotes].get(name) if a.shape[0] <= MOST_FP8_ROWS else None
+        return None if thin is None else prepare_thin_fp8(a, b, c, scale_a, scale_b, thin, promotes=promotes)
     config = FP8_CONFIGS[promotes].get(name)
     if config is None or not _is_hopper(a) or not can_multiply_fp8(a, b, c):
         return None
@@ -146,12 +149,7 @@ def routed_attention(
     configs = {config.name: config for config in HOPPER_ATTENTION.get(q.shape[3], ())}
     if name not in configs or not can_attend(q, k, v, out):
         return None
-    prepared = prepare(q, k, v, out, configs[name], causal=causal, sm_scale=sm_scale)
-    return replace(prepared, arrange=_without_lengths)
-
-
-def _without_lengths(_stream: int, q: int, k: int, v: int, out: int, _lengths: int) -> tuple[tuple[int, ...], None]:
-    return (q, k, v, out), None
+    return prepare(q, k, v, out, configs[name], causal=causal, sm_scale=sm_scale)
 
 
 def product_key(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:

@@ -4,7 +4,8 @@ With up to 64 rows of A, C is computed as the transpose of ``B.T @ A.T``: the co
 instruction of Hopper's tensor cores wants at least, and the few rows of A its columns, of which 16 are enough. K is
 split, since the columns alone make too few programs to fill a GPU.
 
-Chosen by `triton_matmul` where a table says so (`flopwatch.kernels.routes`).
+Chosen by `triton_matmul` where a table says so (`flopwatch.kernels.routes`), and, by way of
+`flopwatch.kernels.thin_fp8`, by `triton_matmul_fp8`.
 """
 
 from __future__ import annotations
@@ -29,12 +30,45 @@ MOST_ROWS = 64
 
 
 @triton.jit  # type: ignore[untyped-decorator] # Triton ships no types
+def _across(of_rows, of_columns, UPRIGHT: tl.constexpr):  # type: ignore[no-untyped-def] # Triton types them
+    """Return what rows of C have, and what columns have, along the sides of a tile that is C or its transpose."""
+    if UPRIGHT:
+        return of_rows[:, None], of_columns[None, :]
+    else:  # noqa: RET505 - Triton compiles one branch, and none after a return
+        return of_rows[None, :], of_columns[:, None]
+
+
+@triton.jit  # type: ignore[untyped-decorator] # Triton ships no types
+def _with_products(  # type: ignore[no-untyped-def] # Triton types them
+    sums, a, b, UPRIGHT: tl.constexpr, PROMOTE: tl.constexpr
+):
+    """Add the products of a step.
+
+    What is promoted is a product of its own: with max_num_imprecise_acc Triton adds before it waits, and ptxas
+    serialises a step's instructions (warning C7517; sm_90, triton 3.6.0 and 3.7.1, 2026-11-23).
+    """
+    if not UPRIGHT:
+        a, b = b.T, a.T
+    return sums + tl.dot(a, b) if PROMOTE else tl.dot(a, b, sums)
+
+
+@triton.jit  # type: ignore[untyped-decorator] # Triton ships no types
+def _load_scale(pointer, places, mask, MANY: tl.constexpr):  # type: ignore[no-untyped-def] # Triton types them
+    """Return the scale of each place, or the one for all."""
+    return (
+        tl.load(pointer + places, mask=mask, other=0.0) if MANY else tl.full(places.shape, tl.load(pointer), tl.float32)
+    )
+
+
+@triton.jit  # type: ignore[untyped-decorator] # Triton ships no types
 def thin_matmul_kernel(  # type: ignore[no-untyped-def] # Triton types them # noqa: PLR0917 - a kernel's arguments
     a_ptr,  # (M, K)
     b_ptr,  # (K, N)
     c_ptr,  # (M, N)
     parts_ptr,  # (tiles, SPLITS, BLOCK_N, BLOCK_M)
     arrived_ptr,  # (tiles,)
+    scale_a_ptr,  # (M,) if PER_ROW, else one element; None without scales
+    scale_b_ptr,  # (N,) if PER_COLUMN, else one element; likewise
     M,
     N,
     K,
@@ -50,46 +84,56 @@ def thin_matmul_kernel(  # type: ignore[no-untyped-def] # Triton types them # no
     SPLITS: tl.constexpr,
     EVEN_N: tl.constexpr,
     EVEN_K: tl.constexpr,
+    UPRIGHT: tl.constexpr,
+    PER_ROW: tl.constexpr,
+    PER_COLUMN: tl.constexpr,
+    PROMOTE: tl.constexpr,
     EIGHTS: tl.constexpr = "",
 ):
     """Multiply few rows by a matrix.
 
-    Formula: ``C[m, n] = sum over k of A[m, k] * B[k, n]``.
+    Formula: ``C[m, n] = (sum over k of A[m, k] * B[k, n]) * scale_a[m] * scale_b[n]``, the scales if there are any.
 
-    =======  ================================  ====================  ===================
+    =======  ================================  ====================  =================================
     tensor   shape                             strides               dtype
-    =======  ================================  ====================  ===================
-    A        (M, K), M up to BLOCK_M           stride_am, stride_ak  float16 or bfloat16
+    =======  ================================  ====================  =================================
+    A        (M, K), M up to BLOCK_M           stride_am, stride_ak  float16, bfloat16 or float8_e4m3
     B        (K, N)                            stride_bk, stride_bn  the same
-    C        (M, N)                            stride_cm, stride_cn  the same
+    C        (M, N)                            stride_cm, stride_cn  the same; of float8 16 or 32 bits
     parts    (tiles, SPLITS, BLOCK_N, BLOCK_M) contiguous            float32
     arrived  (tiles,)                          contiguous            int32, zero
-    =======  ================================  ====================  ===================
+    scale_a  (M,)                              contiguous            float32; one if not PER_ROW
+    scale_b  (N,)                              contiguous            float32; one if not PER_COLUMN
+    =======  ================================  ====================  =================================
 
     One program sums a SPLITS-th of K for BLOCK_N columns. The last of a tile's programs to arrive adds the parts of
-    all, by their numbers, stores C and sets `arrived` back, so that nobody waits for anybody.
+    all, by their numbers, stores C and sets `arrived` back, so that nobody waits for anybody. With UPRIGHT the tensor
+    cores compute C itself: then BLOCK_M is at least 64, BLOCK_N may be less, and parts lie as C does.
 
-    Numerics and limits: sums in float32, in SPLITS pieces that are added in a fixed order, rounded once. Offsets of B
-    are 64-bit. EVEN_N and EVEN_K promise that BLOCK_N and BLOCK_K divide N and K, and drop the masks. EIGHTS promises
-    what `flopwatch.kernels.eights.eights` says.
+    Numerics and limits: sums in float32, in SPLITS pieces that are scaled, added in a fixed order, and rounded once.
+    The tensor cores of Hopper keep some 14 bits of a sum of float8; with PROMOTE they begin anew in every step, and its
+    sum is added in float32. Offsets of B are 64-bit. EVEN_N and EVEN_K promise that BLOCK_N and BLOCK_K divide N and K,
+    and drop the masks. EIGHTS promises what `flopwatch.kernels.eights.eights` says.
     """
     if EIGHTS != "":
         M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm = in_eights(
             M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, EIGHTS
         )
-    tile = tl.program_id(0)
-    split = tl.program_id(1)
+    tile, split = tl.program_id(0), tl.program_id(1)
     steps = tl.cdiv(K, BLOCK_K)
-    begin = split * steps // SPLITS
-    end = (split + 1) * steps // SPLITS
+    begin, end = split * steps // SPLITS, (split + 1) * steps // SPLITS
     rows = tl.arange(0, BLOCK_M)
     columns = tile.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     depth = begin * BLOCK_K + tl.arange(0, BLOCK_K)
     a_tile = a_ptr + rows[:, None] * stride_am + depth[None, :] * stride_ak
     b_tile = b_ptr + depth.to(tl.int64)[:, None] * stride_bk + columns[None, :] * stride_bn
-    has_row = rows < M
-    has_column = columns < N
-    transposed = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+    has_row, has_column = rows < M, columns < N
+    if scale_a_ptr is not None:  # before the steps, so that their end waits for nothing
+        scale_a = _load_scale(scale_a_ptr, rows, has_row, PER_ROW)
+        scale_b = _load_scale(scale_b_ptr, columns, has_column, PER_COLUMN)
+    HEIGHT: tl.constexpr = BLOCK_M if UPRIGHT else BLOCK_N
+    WIDTH: tl.constexpr = BLOCK_N if UPRIGHT else BLOCK_M
+    sums = tl.zeros((HEIGHT, WIDTH), dtype=tl.float32)
     for step in range(begin, end):
         if EVEN_K:
             a = tl.load(a_tile, mask=has_row[:, None], other=0.0)
@@ -101,21 +145,26 @@ def thin_matmul_kernel(  # type: ignore[no-untyped-def] # Triton types them # no
             inside = tl.arange(0, BLOCK_K) < K - step * BLOCK_K
             a = tl.load(a_tile, mask=has_row[:, None] & inside[None, :], other=0.0)
             b = tl.load(b_tile, mask=inside[:, None] & has_column[None, :], other=0.0, eviction_policy="evict_first")
-        transposed = tl.dot(b.T, a.T, transposed)
+        sums = _with_products(sums, a, b, UPRIGHT, PROMOTE)
         a_tile += BLOCK_K * stride_ak
         b_tile += BLOCK_K * tl.cast(stride_bk, tl.int64)
 
-    c_tile = c_ptr + rows[None, :] * stride_cm + columns[:, None] * stride_cn
-    c_mask = has_row[None, :] & has_column[:, None]
+    c_rows, c_columns = _across(rows, columns, UPRIGHT)
+    c_tile = c_ptr + c_rows * stride_cm + c_columns * stride_cn
+    in_rows, in_columns = _across(has_row, has_column, UPRIGHT)
+    c_mask = in_rows & in_columns
+    if scale_a_ptr is not None:
+        of_rows, of_columns = _across(scale_a, scale_b, UPRIGHT)
+        sums = sums * of_rows * of_columns
     if SPLITS == 1:
-        tl.store(c_tile, transposed.to(c_ptr.dtype.element_ty), mask=c_mask)
+        tl.store(c_tile, sums.to(c_ptr.dtype.element_ty), mask=c_mask)
     else:
-        part = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + rows[None, :]
+        part = tl.arange(0, HEIGHT)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
         parts_tile = parts_ptr + tile.to(tl.int64) * (SPLITS * BLOCK_M * BLOCK_N) + part
-        tl.store(parts_tile + split * (BLOCK_M * BLOCK_N), transposed, cache_modifier=".cg")
+        tl.store(parts_tile + split * (BLOCK_M * BLOCK_N), sums, cache_modifier=".cg")
         tl.debug_barrier()  # every thread's part is there before one thread says so
         if tl.atomic_add(arrived_ptr + tile, 1, sem="acq_rel") == SPLITS - 1:
-            total = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+            total = tl.zeros_like(sums)
             for other in range(SPLITS):
                 total += tl.load(parts_tile + other * (BLOCK_M * BLOCK_N), cache_modifier=".cg")
             tl.store(c_tile, total.to(c_ptr.dtype.element_ty), mask=c_mask)
@@ -132,6 +181,7 @@ class ThinConfig:
         splits: programs among which K is split.
         num_warps: warps per program.
         num_stages: steps of loads in flight.
+        upright: whether the tensor cores compute C and not its transpose, in tiles of at least 64 rows.
     """
 
     block_n: int
@@ -139,18 +189,23 @@ class ThinConfig:
     splits: int
     num_warps: int = 4
     num_stages: int
+    upright: bool = False
 
     def __str__(self) -> str:
         """Name it in a table, such as "thin 128x64/8 w4 s4"."""
-        return f"thin {self.block_n}x{self.block_k}/{self.splits} w{self.num_warps} s{self.num_stages}"
+        name = f"thin {self.block_n}x{self.block_k}/{self.splits} w{self.num_warps} s{self.num_stages}"
+        return f"{name} upright" if self.upright else name
+
+    def block_m(self, rows: int) -> int:
+        """Return the rows of a tile: as few as the tensor cores take."""
+        return int(max(64 if self.upright else 16, triton.next_power_of_2(rows)))
 
 
 #: To choose from. With 4096 columns and K = 4096, 128 to 512 programs: one to four for each multiprocessor. Compiled
-#: for sm_90 on 2026-11-22 (triton 3.6.0 and 3.7.1): wgmma of 8 to 64 columns, no spills, 32 to 128 registers.
-#:
-#: The first six were timed (H200, 2026-11-22, ``evidence/h200/matmul-candidates-2026-11-22.json``): the first of them
-#: is the fastest, 1.2 times as fast as cuBLAS at up to 32 rows and 0.9 times at 64. The others are meant for more than
-#: 16 rows, and not timed: there a tile of A is as large as one of B, and parts take longer to add.
+#: for sm_90 on 2026-11-22 (triton 3.6.0 and 3.7.1): wgmma of 8 to 64 columns, no spills, 32 to 128 registers. Timed
+#: (H200, 2026-11-22, ``evidence/h200/matmul-candidates-2026-11-22.json``): the first of them is the fastest, 1.2 times
+#: as fast as cuBLAS at up to 32 rows and 0.9 times at 64. Others, with twice the threads, half the steps or two
+#: programs a multiprocessor, were not (``evidence/h200/matmul-candidates-short-2026-11-22.json``).
 CANDIDATES = (
     ThinConfig(block_n=64, block_k=128, splits=2, num_stages=5),
     ThinConfig(block_n=64, block_k=128, splits=4, num_stages=4),
@@ -158,15 +213,9 @@ CANDIDATES = (
     ThinConfig(block_n=128, block_k=64, splits=4, num_stages=6),
     ThinConfig(block_n=128, block_k=64, splits=8, num_stages=5),
     ThinConfig(block_n=128, block_k=64, splits=16, num_stages=4),
-    # The fastest, with twice the threads to copy and to add parts, and with steps of half the depth, the first of which
-    # is there sooner.
-    ThinConfig(block_n=64, block_k=128, splits=2, num_warps=8, num_stages=5),
-    ThinConfig(block_n=64, block_k=64, splits=2, num_stages=10),
-    # In shared memory for two programs a multiprocessor, so that all run at once: 192 and 256 of 4096 columns.
-    ThinConfig(block_n=64, block_k=128, splits=3, num_stages=3),
-    ThinConfig(block_n=64, block_k=128, splits=4, num_stages=3),
-    # A is read half as often, and twice the threads add the parts.
-    ThinConfig(block_n=128, block_k=64, splits=4, num_warps=8, num_stages=6),
+    # Not timed yet: the fastest with as much on its way as there is room for, and without parts to add.
+    ThinConfig(block_n=64, block_k=128, splits=2, num_stages=7),
+    ThinConfig(block_n=32, block_k=128, splits=1, num_stages=9, upright=True),
 )
 #: By name.
 THIN = MappingProxyType({str(config): config for config in CANDIDATES})
@@ -177,7 +226,7 @@ def prepare_thin(
 ) -> Prepared:
     """Prepare the launch of `thin_matmul` that writes `c`."""
     (M, K), N = a.shape, b.shape[1]
-    block_m = max(16, triton.next_power_of_2(M))
+    block_m = config.block_m(M)
     tiles = triton.cdiv(N, config.block_n)
     splits = min(config.splits, triton.cdiv(K, config.block_k))
     parts = arrived = c
@@ -190,7 +239,7 @@ def prepare_thin(
     return Prepared(
         kernel=thin_matmul_kernel,
         grid=(tiles, splits),
-        arguments=(a, b, c, parts, arrived, M, N, K, *a.stride(), *b.stride(), *c.stride()),
+        arguments=(a, b, c, parts, arrived, None, None, M, N, K, *a.stride(), *b.stride(), *c.stride()),
         constants={
             "BLOCK_M": block_m,
             "BLOCK_N": config.block_n,
@@ -199,6 +248,10 @@ def prepare_thin(
             "EVEN_N": N % config.block_n == 0,
             "EVEN_K": K % config.block_k == 0,
             "EIGHTS": eights((M, N, K), a.stride(), b.stride(), c.stride()),
+            "UPRIGHT": config.upright,
+            "PER_ROW": False,
+            "PER_COLUMN": False,
+            "PROMOTE": False,
             "num_warps": config.num_warps,
             "num_stages": config.num_stages,
         },

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from flopwatch.kernels.launch import Launched, Launches, starts_aligned, tensors_key
+from flopwatch.kernels.launch import Launched, Launches, key_of
 from flopwatch.kernels.operands import check_dtypes, check_on_one_gpu
 
 if TYPE_CHECKING:
@@ -122,13 +122,10 @@ def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def _eager(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    key = tensors_key(x, y)
-    launch = None if key is None else _launches.find(key)
-    if launch is not None:
-        out = x.new_empty(x.shape)
-        if starts_aligned(out):
-            launch(x.data_ptr(), y.data_ptr(), out.data_ptr())
-            return out
+    key, addresses = key_of(x, y)
+    added = _launches.again(key, addresses)
+    if added is not None:
+        return added
     return _add(vector_add_kernel, x, y, key)
 
 
@@ -183,8 +180,8 @@ def _add(  # type: ignore[no-untyped-def] # untyped Triton
 
         with torch.cuda.device(x.device):
             compiled = kernel[noted_grid](x.contiguous(), y.contiguous(), out, n_elements)
-            if x.is_contiguous() and y.is_contiguous() and starts_aligned(out):  # else what is launched reads copies
-                _launches.keep(key, Launched(compiled=compiled, grid=grid, pointers=3, numbers=(n_elements,)))
+            if x.is_contiguous() and y.is_contiguous():  # else what is launched reads copies
+                _launches.keep(key, Launched(compiled=compiled, grid=grid, pointers=3, numbers=(n_elements,)), out)
     return out
 
 
