@@ -90,8 +90,8 @@ _FILL, _TILE = 50.0, 1500.0
 CEILING_EPS = 4.0
 #: Of the workspace that all candidates have in turn: more than any of them needs.
 _FLOATS, _FLAGS = 2**24, 2**16
-#: On which Hopper's kernels are compiled, which no size changes.
-_SMALL = (520, 776, 1032)
+#: On which Hopper's kernels are compiled: no size changes them, but that short products' tiles fit the matrices.
+_SMALL, _EVEN = (520, 776, 1032), (512, 768, 1024)
 _SEED = 20261122
 #: Products that decided nothing: of transformers' layers, of few rows and many, of sides between powers of two.
 HELD_OUT = (
@@ -251,7 +251,8 @@ class MatmulExperiment:
                 same = replace(config, balance=Balance.REST if shares else Balance.WHOLE)
                 jobs.append(Compilation(_SMALL, dtype, same))
             elif isinstance(config, ShortConfig):
-                jobs.append(Compilation(_SMALL, dtype, config))
+                fits = m % config.block_m == n % config.block_n == 0
+                jobs.append(Compilation(_EVEN if fits else _SMALL, dtype, config))
             else:
                 jobs.append(Compilation((m, n, k), dtype, config))
         return jobs

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Record until the time is up."""
+    """Record until the time is up; every pair is kept as it ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=400.0, help="start no pair after this (400)")
@@ -48,6 +48,11 @@ def main() -> None:
         device=config.device,
         keep_choices=True,
     )
+    about: dict[str, object] = {
+        "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        "commit": git.resolve("HEAD", cwd=root),
+        "command": " ".join(["python -m evidence.record", *sys.argv[1:]]),
+    }
     with Nursery(code) as zero, Nursery(code) as one:
         with Worker(Mode.GPU, code, nursery=zero) as worker:
             hello = worker.hello
@@ -61,7 +66,10 @@ def main() -> None:
         pairs: list[dict[str, PairSample]] = []
         plans: dict[str, Plan] = {}
         with Watch(hello.gpu_uuid) as watch:
-            machine = read_machine(watch.gpu(), hello.versions)
+            about["machine"] = to_json(read_machine(watch.gpu(), hello.versions)).decode()
+            about["choices"] = {
+                name: [f"{choice.kernel}: {choice.config}" for choice in chosen] for name, chosen in pins.items()
+            }
             while len(pairs) < options.pairs and time.monotonic() - start < options.seconds:
                 begun = time.monotonic()
                 with Worker(Mode.GPU, code, nursery=zero) as first, Worker(Mode.GPU, code, nursery=one) as second:
@@ -83,17 +91,12 @@ def main() -> None:
                         plans[case.id] = sample.plan
                         found[case.id] = sample
                 pairs.append(found)
+                about["plans"] = {name: to_json(plan).decode() for name, plan in plans.items()}
+                about["borrowed"] = sum(sample.borrowed for pair in pairs for sample in pair.values())
+                unfinished = options.out.with_name(f"unfinished-{options.out.name}")
+                Samples.collect(pairs, [case.id for case in cases], about).save(unfinished)
+                unfinished.replace(options.out)
                 say(f"pair {len(pairs)}: {time.monotonic() - begun:.1f} s; {watch.snapshot()}")
-    about = {
-        "machine": to_json(machine).decode(),
-        "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
-        "commit": git.resolve("HEAD", cwd=root),
-        "command": " ".join(["python -m evidence.record", *sys.argv[1:]]),
-        "plans": {name: to_json(plan).decode() for name, plan in plans.items()},
-        "choices": {name: [f"{choice.kernel}: {choice.config}" for choice in chosen] for name, chosen in pins.items()},
-        "borrowed": sum(sample.borrowed for pair in pairs for sample in pair.values()),
-    }
-    Samples.collect(pairs, [case.id for case in cases], about).save(options.out)
 
 
 def say(line: str) -> None:

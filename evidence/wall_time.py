@@ -99,9 +99,9 @@ class Plan:
 
 
 #: What is timed, in this order, by its name.
-COLD = "clean-cold"
+COLD, COLD_60 = "clean-cold", "clean-cold-60"
 PLANS: dict[str, Plan] = {
-    "clean-cold-60": Plan(what="clean, 60 cases", head="clean", sixty=True, cold=True),
+    COLD_60: Plan(what="clean, 60 cases", head="clean", sixty=True, cold=True),
     COLD: Plan(what="clean", head="clean", cold=True),
     "flagged": Plan(what="flagged", head="flagged"),
     "identical": Plan(what="identical", head="identical"),
@@ -238,17 +238,19 @@ class Clone:
             UndecidedError: it left no result.
             UsageError: its caches are to be warm, and are not.
         """
-        clean = self._result(COLD)
+        # A run of all cases leaves warm caches for all, one of 60 for these.
+        filled = [self._result(each) for each in ((COLD, COLD_60) if plan.sixty else (COLD,))]
         if plan.cold:
-            clean.unlink(missing_ok=True)
+            for each in (COLD, COLD_60):
+                self._result(each).unlink(missing_ok=True)
             shutil.rmtree(self.caches, ignore_errors=True)
-        elif plan.warm and not clean.exists():
+        elif plan.warm and not any(each.exists() for each in filled):
             raise UsageError(
                 f"the caches are not warm for {name}",
                 why=f"no clean run filled those of {self.folder}",
-                todo=f"run {COLD} before it, or name the --folder of a run that had it",
+                todo=f"run {COLD_60 if plan.sixty else COLD} before it, or name the --folder of a run that had it",
             )
-        warm = clean.exists()
+        warm = any(each.exists() for each in filled)
         result = self._result(name)
         result.unlink(missing_ok=True)
         select = plan.select or select or (OR.join(self.sixty()) if plan.sixty else "")

@@ -76,6 +76,16 @@ def test_kernels_of_hopper_are_compiled_once_for_all_shapes_and_ways_to_share() 
     assert jobs == {pickle.loads(pickle.dumps(job)) for job in jobs}  # noqa: S301 - its own
 
 
+def test_short_products_are_compiled_with_tiles_that_fit_or_are_moved_as_in_the_race() -> None:
+    for point in EXPERIMENT.points():
+        m, n, _ = map(int, str(point.values[0]).split("x"))
+        for job in EXPERIMENT.compilations(point):
+            assert isinstance(job, Compilation)
+            if isinstance(job.config, ShortConfig):
+                rows, columns = job.config.block_m, job.config.block_n
+                assert (job.shape[0] % rows == job.shape[1] % columns == 0) is (m % rows == n % columns == 0), job
+
+
 def test_what_is_compiled_shares_as_what_is_raced() -> None:
     """Sizes of compilations are such that REST shares tiles of every configuration, on an H200."""
     m, n, k = matmul_candidates._SMALL

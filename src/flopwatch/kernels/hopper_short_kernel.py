@@ -62,6 +62,7 @@ def hopper_short_kernel(  # noqa: PLR0917 - a kernel's arguments
     STAGES: gl.constexpr,
     B_BY_COLUMNS: gl.constexpr,
     THROUGH_SHARED: gl.constexpr,
+    MOVED: gl.constexpr,
 ):
     """Multiply two matrices on Hopper's tensor cores, a tile a program.
 
@@ -81,7 +82,8 @@ def hopper_short_kernel(  # noqa: PLR0917 - a kernel's arguments
     Numerics and limits: sums in float32, rounded once; what two programs compute has the same bits. Rows and columns
     beyond the matrices are zeros that the loads make, and are not stored. With THROUGH_SHARED a tile of C goes through
     shared memory, where the ring was, and leaves by the tensor memory accelerator; without it, each thread stores what
-    it has.
+    it has. With MOVED the last tiles of a side begin earlier, inside the matrix if it has a tile's rows or columns, and
+    compute some of it a second time.
     """
     ROWS: gl.constexpr = a_desc.block_type.shape[0]
     DEPTH: gl.constexpr = a_desc.block_type.shape[1]
@@ -95,12 +97,11 @@ def hopper_short_kernel(  # noqa: PLR0917 - a kernel's arguments
     a_ring = gl.allocate_shared_memory(a_desc.dtype, [STAGES, ROWS, DEPTH], a_desc.layout)
     b_ring = gl.allocate_shared_memory(b_desc.dtype, [STAGES] + b_desc.block_type.shape, b_desc.layout)  # noqa: RUF005 - Gluon has no unpacking
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    # The last tiles of a side lie inside the matrix, and compute some of it a second time, if it has a tile's rows and
-    # columns: rows of a box that are beyond a matrix cost the accelerator more than those that are there. With 64 rows
-    # of A a product by 4096 x 4096 took 13.0 us, with one of them 24.6, in the same tiles of `hopper_matmul_kernel`
-    # (H200, 2026-11-22, ``evidence/h200/matmul-candidates-2026-11-22.json``).
-    row = min(gl.program_id(0) * ROWS, max(M - ROWS, 0))
-    column = min(gl.program_id(1) * COLUMNS, max(N - COLUMNS, 0)) // 8 * 8
+    row = gl.program_id(0) * ROWS
+    column = gl.program_id(1) * COLUMNS
+    if MOVED:
+        row = min(row, max(M - ROWS, 0))
+        column = min(column, max(N - COLUMNS, 0)) // 8 * 8
     steps = gl.cdiv(K, DEPTH)
     # Each barrier is made just before its loads, in a loop that stays one: all of them first, and unrolled, were 318
     # instructions before the first load, of which some 70 are left (sm_90, triton 3.7.1, 2026-11-22).

@@ -1,8 +1,8 @@
 """Products of few rows of float8 with scales, by `thin_matmul_kernel`: configurations, and the launch.
 
-A product of so few rows takes as long as B takes to come from memory, if enough of it is on its way at all times. What
-a GPU has on its way is the bandwidth times the time that a byte takes: some 4.8 TB/s (H200) times 1 us, or 40 KB for
-each multiprocessor, and B of 4096 x 4096 is no more than 127 KB for each: so the rings below hold half of that, or all.
+A product of so few rows takes as long as B takes to come from memory, if enough of it is on its way at all times: the
+bandwidth times the time that a byte takes. Of an H200 that is 4.8 TB/s times, guessed, 1 us, or 36 KB for each of 132
+multiprocessors; B of 4096 x 4096 is no more than 127 KB for each. So the rings below hold a third of that, or more.
 
 Chosen by `triton_matmul_fp8` where a table says so (`flopwatch.kernels.routes`).
 """
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from flopwatch.kernels.prepared import Prepared
     from flopwatch.kernels.stream_k import Workspace
 
-#: Rows of A that are thin: of 8 bits, as many more than `flopwatch.kernels.thin_matmul.MOST_ROWS` as are no wider.
+#: Rows of A that are thin: twice those of 16 bits, which take as many bytes.
 MOST_FP8_ROWS = 128
 #: The deepest step whose sum may be promoted: as many products as cuBLASLt and DeepGEMM sum in the tensor cores.
 _DEPTH = 128
 
 #: To choose from, not timed yet. Compiled for sm_90 on 2026-11-23 (triton 3.6.0 and 3.7.1), of 1 to 64 rows: wgmma of 8
-#: to 64 columns, copies of 16 bytes, no spills, no warning of ptxas that it serialises wgmma (C7510 to C7519).
+#: to 64 columns, copies of 16 bytes of B, 32 to 207 registers, no spills, no warning of ptxas that it serialises wgmma
+#: (C7510 to C7519).
 CANDIDATES = (
     # 128 tiles of 4096 columns, each one program's: nothing is left to add. 64, 60 and 48 KiB of B on their way.
     ThinConfig(block_n=32, block_k=256, splits=1, num_stages=9, upright=True),
