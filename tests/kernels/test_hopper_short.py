@@ -35,8 +35,8 @@ from flopwatch.model import to_json
 from flopwatch.static import kernel_facts, pretend_gpu
 
 with pretend_gpu("h200") as recorder:
-    for name, dtype, layout, size in (line.split("/") for line in sys.argv[1:]):
-        a = torch.empty(int(size), int(size), device="cuda", dtype=getattr(torch, dtype))
+    for name, dtype, layout in (line.split("/") for line in sys.argv[1:]):
+        a = torch.empty(1536, 1536, device="cuda", dtype=getattr(torch, dtype))
         hopper_short_matmul(a, a.T if layout == "columns" else a, SHORT[name])
 print("facts", to_json(kernel_facts(recorder)).decode())
 for kernel in recorder.compiled.values():
@@ -54,12 +54,11 @@ for kernel in recorder.compiled.values():
     after = [after for one, after in zip(found, found[1:]) if one == "wgmma.wait_group"]
     print("after", *after)
 """
-#: Four warps and eight, beside and below each other; both ways to store; both layouts of B; tiles that fit, and tiles
-#: that are moved.
+#: Four warps and eight, beside and below each other; both ways to store; both layouts of B.
 COMPILED = (
-    "short 64x64x64 s3 w4 x4 direct/float16/columns/1000",
-    "short 64x128x64 s9 w8 x1 tma/bfloat16/rows/1000",
-    "short 128x256x64 s4 w8 x1 tma/float16/rows/1536",
+    "short 64x64x64 s3 w4 x4 direct/float16/columns",
+    "short 64x128x64 s9 w8 x1 tma/bfloat16/rows",
+    "short 128x256x64 s4 w8 x1 tma/float16/rows",
 )
 #: Of one tile, with both ways to store: draws operands, multiplies with poisoned outputs, prints the largest error of
 #: each product. Of shapes there are one step that is not whole, fewer steps than stages, as many, one more, and several

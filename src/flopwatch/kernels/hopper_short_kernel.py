@@ -62,7 +62,6 @@ def hopper_short_kernel(  # noqa: PLR0917 - a kernel's arguments
     STAGES: gl.constexpr,
     B_BY_COLUMNS: gl.constexpr,
     THROUGH_SHARED: gl.constexpr,
-    MOVED: gl.constexpr,
 ):
     """Multiply two matrices on Hopper's tensor cores, a tile a program.
 
@@ -79,11 +78,9 @@ def hopper_short_kernel(  # noqa: PLR0917 - a kernel's arguments
     One program computes one tile: it orders STAGES steps at once, of which there are at least two, and then refills a
     stage as soon as the products that read it are done, while those of the next step run.
 
-    Numerics and limits: sums in float32, rounded once; what two programs compute has the same bits. Rows and columns
-    beyond the matrices are zeros that the loads make, and are not stored. With THROUGH_SHARED a tile of C goes through
-    shared memory, where the ring was, and leaves by the tensor memory accelerator; without it, each thread stores what
-    it has. With MOVED the last tiles of a side begin earlier, inside the matrix if it has a tile's rows or columns, and
-    compute some of it a second time.
+    Numerics and limits: sums in float32, rounded once. Rows and columns beyond the matrices are zeros that the loads
+    make, and are not stored. With THROUGH_SHARED a tile of C goes through shared memory, where the ring was, and leaves
+    by the tensor memory accelerator; without it, each thread stores what it has.
     """
     ROWS: gl.constexpr = a_desc.block_type.shape[0]
     DEPTH: gl.constexpr = a_desc.block_type.shape[1]
@@ -99,9 +96,6 @@ def hopper_short_kernel(  # noqa: PLR0917 - a kernel's arguments
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     row = gl.program_id(0) * ROWS
     column = gl.program_id(1) * COLUMNS
-    if MOVED:
-        row = min(row, max(M - ROWS, 0))
-        column = min(column, max(N - COLUMNS, 0)) // 8 * 8
     steps = gl.cdiv(K, DEPTH)
     # Each barrier is made just before its loads, in a loop that stays one: all of them first, and unrolled, were 318
     # instructions before the first load, of which some 70 are left (sm_90, triton 3.7.1, 2026-11-22).
