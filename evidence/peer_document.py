@@ -1,7 +1,7 @@
 """The page of the figures against the field: its generated parts, between markers as in docs/evidence.md, and plots.
 
-Everything is computed from what is kept: the newest measurement beside peers, and, while it has none, the newest
-recording of the bundled suites, which has our kernels alone.
+Everything is computed from what is kept: the newest measurement of each point beside peers, and, while there is none,
+the newest recording of the bundled suites, which has our kernels alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from evidence.page import filled, table
 from evidence.peer_goals import ATTENTION_GROUPS, FP8, LAUNCH_GOAL_S, PRODUCTS, Group, Point
 from evidence.peer_plots import measured_plots, recorded_plots
 from evidence.peer_recorded import Recorded, recorded
-from evidence.peer_records import Beside, Peers, factor, newest, read, unusable, within
+from evidence.peer_records import Beside, Peers, Sitting, factor, kept, unusable, within
 from evidence.peer_shapes import peers_at
 from evidence.samples import FOLDER
 from flopwatch.report.escape import markdown_code
@@ -116,7 +116,7 @@ def standing(peers: Peers, group: Group) -> Standing:
 
 def write(peers: Peers | None = None, page: Path = PAGE, *, with_page: bool = True) -> None:
     """Write the page again, and its plots beside it."""
-    peers = read(newest()) if peers is None else peers
+    peers = kept() if peers is None else peers
     own = recorded()
     if with_page:
         page.write_text(filled(page.read_text(encoding="utf-8"), blocks(peers, own)), encoding="utf-8")
@@ -147,15 +147,22 @@ def origin(peers: Peers) -> str:
     """Say on what, when and by which commands it was measured."""
     if not peers.sittings:
         return f"Nothing has been measured beside a peer yet. On a GPU, as often as it takes:\n\n{_console([MEASURE])}"
-    machine = peers.sittings[0].machine
-    gpu = machine.gpu
+    by_origin: dict[tuple[object, ...], list[int]] = {}
+    for place, sitting in enumerate(peers.sittings):
+        by_origin.setdefault((sitting.date, *sitting.origin), []).append(place)
+    return "\n\n".join(_origin(peers, places) for places in by_origin.values())
+
+
+def _origin(peers: Peers, places: Sequence[int]) -> str:
+    """Say it of the runs on one day, of the same kernels."""
+    sittings: list[Sitting] = [peers.sittings[place] for place in places]
+    machine, gpu = sittings[0].machine, sittings[0].machine.gpu
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
-    dates = sorted({each.date for each in peers.sittings})
     named = f"{gpu.name}, driver {gpu.driver}, power limit {gpu.power_limit_w:g} W" if gpu else "no GPU"
+    number = sum(each.sitting in places for each in peers.beside)
     return (
-        f"One {named}; {versions}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}; kernels"
-        f" `{peers.sittings[0].kernels}`. {len(peers.beside)} comparisons:\n\n"
-        + _console(dict.fromkeys(each.command for each in peers.sittings))
+        f"One {named}; {versions}; {sittings[0].date}; kernels `{sittings[0].kernels}`. {number} comparisons:\n\n"
+        + _console(dict.fromkeys(each.command for each in sittings))
     )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from flopwatch.compare.result import Contender
 
-#: Where measurements are kept; the newest by its name is what the page tells.
+#: Where measurements are kept; of a point that several have, the last by its name is what the page tells.
 PATTERN = "*/peers-*.json"
 #: By the number of processes.
 STUDENT_95 = {2: 12.706, 3: 4.303}
@@ -94,7 +94,7 @@ class Beside:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Peers:
-    """All that was measured of one version of the kernels."""
+    """What was measured; a file has one version of the kernels."""
 
     sittings: tuple[Sitting, ...] = ()
     beside: tuple[Beside, ...] = ()
@@ -119,9 +119,19 @@ class Peers:
         return statistics.median(taken) if taken else None
 
 
-def newest(folder: Path = FOLDER) -> Path | None:
-    """Return the newest measurement; None where there is none."""
-    return max(folder.glob(PATTERN), key=lambda path: path.stem, default=None)
+def kept(folder: Path = FOLDER) -> Peers:
+    """Read all measurements; of what was measured again the newest counts.
+
+    Raises:
+        UsageError: a file is none that this version reads.
+    """
+    found = Peers()
+    for path in sorted(folder.glob(PATTERN), key=lambda path: path.stem):
+        newer = read(path)
+        found = replace(found, beside=tuple(each for each in found.beside if each.case.base.case.id not in newer.done))
+        for place, sitting in enumerate(newer.sittings):
+            found = found.added(sitting, [each for each in newer.beside if each.sitting == place])
+    return found
 
 
 def read(path: Path | None) -> Peers:

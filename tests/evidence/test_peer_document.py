@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from evidence import peer_document
+from evidence import peer_document, peer_records
 from evidence.peer_document import PAGE, blocks, plots, standing, write
 from evidence.peer_goals import ATTENTION_GROUPS, FP8, LAUNCH_GOAL_S, PRODUCTS, Group
 from evidence.peer_recorded import Recorded, recorded
-from evidence.peer_records import Peers, newest, read
+from evidence.peer_records import Peers
 from evidence.peer_shapes import MATMUL, peers_at
 from tests.evidence.test_peer_records import NUMBERS, SITTING, beside
 
@@ -48,7 +48,7 @@ def test_the_page_is_what_is_kept(own: Recorded | None, tmp_path: Path) -> None:
     write(page=page)
 
     assert page.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
-    drawn = plots(read(newest()), own)
+    drawn = plots(peer_records.kept(), own)
     assert {path.name for path in (PAGE.parent / "images").glob("performance-*")} == drawn.keys()
     for name, text in drawn.items():
         assert (PAGE.parent / "images" / name).read_text(encoding="utf-8") == text

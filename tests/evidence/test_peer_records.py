@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from evidence.peer_records import Beside, Peers, Sitting, factor, newest, read, unusable
+from evidence.peer_records import Beside, Peers, Sitting, factor, kept, read, unusable
 
 from flopwatch.compare.result import ComparedCase, Contender, Speed
 from flopwatch.errors import UsageError
@@ -108,14 +108,16 @@ def test_only_right_and_finite_numbers_are_worth_timing() -> None:
     assert unusable(replace(own, failure=failure), 4.0) == "fails (TypeError: no)"
 
 
-def test_the_newest_measurement_is_read(tmp_path: Path) -> None:
-    assert newest(tmp_path) is None
-    assert read(None) == read(tmp_path / "peers-1.json") == Peers()
+def test_the_newest_measurement_of_each_point_counts(tmp_path: Path) -> None:
+    assert kept(tmp_path) == read(None) == read(tmp_path / "peers-1.json") == Peers()
     (tmp_path / "h200").mkdir()
-    for date in ("2026-11-23", "2026-11-24"):
-        kept = Peers().added(replace(SITTING, date=date), [BESIDE])
-        (tmp_path / "h200" / f"peers-{date}.json").write_bytes(to_json(kept))
+    other = beside(("Matmul", "2x2x2", "float16"), "torch", 0.3)
+    for date, measured in (("2026-11-23", [BESIDE, other]), ("2026-11-24", [replace(BESIDE, seconds=7.0)])):
+        found = Peers().added(replace(SITTING, date=date), measured)
+        (tmp_path / "h200" / f"peers-{date}.json").write_bytes(to_json(found))
 
-    path = newest(tmp_path)
+    found = kept(tmp_path)
 
-    assert read(path).sittings[0].date == "2026-11-24"
+    dates = {each.point: found.sittings[each.sitting].date for each in found.beside}
+    assert dates == {other.point: "2026-11-23", BESIDE.point: "2026-11-24"}
+    assert {each.seconds for each in found.beside if each.point == BESIDE.point} == {7.0}
