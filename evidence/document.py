@@ -6,7 +6,7 @@ A part whose findings there are none is left empty.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from evidence.figures import plots
@@ -19,11 +19,12 @@ from evidence.replay import unseen_share
 from evidence.rivals import Rivals
 from evidence.samples import FOLDER, Origin
 from evidence.wall_time import PLANS
-from evidence.wall_time_records import STEPS, Run, WallTime, newest
+from evidence.wall_time_records import STEPS, Run, WallTime, kept
 from flopwatch.model import from_json
 from flopwatch.units import format_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from flopwatch.stats import Prior
@@ -34,22 +35,21 @@ PAGE = FOLDER.parent / "docs" / "evidence.md"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
-    """What was found in one recording, and what whole gates take; None where nobody looked yet."""
+    """What was found in one recording, None where nobody looked yet, and what whole gates take, the newest first."""
 
     ledger: Ledger | None
     power: Power | None
     rivals: Rivals | None
-    wall: WallTime | None
+    walls: tuple[WallTime, ...] = ()
 
     @classmethod
     def read(cls, folder: Path, stem: str) -> Findings:
         """Read the findings that are kept beside a recording."""
-        wall = newest(folder)
         return cls(
             ledger=_read(folder / f"{stem}.ledger.json", Ledger),
             power=_read(folder / f"{stem}.power.json", Power),
             rivals=_read(folder / f"{stem}.rivals.json", Rivals),
-            wall=_read(wall, WallTime) if wall else None,
+            walls=tuple(from_json(path.read_bytes(), WallTime) for path in kept(folder)),
         )
 
 
@@ -78,7 +78,7 @@ def blocks(findings: Findings) -> dict[str, str]:
         "spins": _spins(power) if power else "",
         "cases": _cases(ledger, power) if ledger and power else "",
         "rivals": _rivals(findings) if ledger and power and rivals else "",
-        "wall": _wall(findings.wall),
+        "wall": _walls(findings.walls),
     }
 
 
@@ -292,9 +292,22 @@ def _rivals(findings: Findings) -> str:
     )
 
 
-def _wall(wall: WallTime | None) -> str:
-    if wall is None:
+def _walls(walls: Sequence[WallTime]) -> str:
+    """Tell the newest run of each name, each where and when it was timed."""
+    if not walls:
         return "No gates have been timed from outside yet."
+    parts: list[str] = []
+    timed: set[str] = set()
+    for wall in walls:
+        runs = tuple(run for run in wall.runs if run.name not in timed)
+        timed |= {run.name for run in runs}
+        parts += [_wall(replace(wall, runs=runs))] if runs else []
+    missing = [name for name in PLANS if name not in timed]
+    parts += [f"Not timed: {', '.join(missing)}."] if missing else []
+    return "\n\n".join(parts)
+
+
+def _wall(wall: WallTime) -> str:
     rows = []
     for run in wall.runs:
         goal = WALL_GOALS.get(run.name)
@@ -312,7 +325,6 @@ def _wall(wall: WallTime | None) -> str:
                 f"{run.exit_code}",
             )
         )
-    missing = [name for name in PLANS if name not in {run.name for run in wall.runs}]
     heads = ("gate", "wall", "goal", "in pairs", "pairs", "cases measured", "identical", "marks", "exit code")
     gpu = wall.machine.gpu
     versions = ", ".join(f"{name} {version}" for name, version in wall.machine.versions.items())
@@ -325,7 +337,6 @@ def _wall(wall: WallTime | None) -> str:
     parts = [
         origin,
         table(heads, rows, left=1),
-        f"Not timed: {', '.join(missing)}." if missing else "",
         _steps([run for run in wall.runs if run.steps]),
         *(_beside_asv(run) for run in wall.runs),
     ]

@@ -179,6 +179,6 @@ def read_table(text: str) -> tuple[int, tuple[Change, ...]]:
     return len(rows), tuple(row for row in rows if row.mark)
 
 
-def newest(folder: Path) -> Path | None:
-    """Return the newest kept file of wall times; their names end with the date."""
-    return max(folder.glob("wall-*.json"), default=None, key=lambda path: path.stem)
+def kept(folder: Path) -> list[Path]:
+    """Return the kept files of wall times, the newest first; their names end with the date."""
+    return sorted(folder.glob("wall-*.json"), key=lambda path: path.stem, reverse=True)

@@ -31,14 +31,14 @@ def generated(page: str) -> dict[str, str]:
 
 
 def test_the_page_has_a_place_for_every_finding(page: str) -> None:
-    assert generated(page).keys() == blocks(Findings(ledger=None, power=None, rivals=None, wall=None)).keys()
+    assert generated(page).keys() == blocks(Findings(ledger=None, power=None, rivals=None)).keys()
 
 
 def test_findings_are_tables_and_plots(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "CHUNK", 2)
     monkeypatch.setattr(power, "CHUNK", 2)
     monkeypatch.setattr(power, "AUDIT", 20)
-    findings = Findings(ledger=ledger.make(recording, 2), power=power.make(recording, 2), rivals=None, wall=None)
+    findings = Findings(ledger=ledger.make(recording, 2), power=power.make(recording, 2), rivals=None)
     parts = blocks(findings)
 
     assert "| 0.5 % | 2 | **0** |" in parts["ledger"]
@@ -54,7 +54,7 @@ def test_findings_are_tables_and_plots(recording: Path, monkeypatch: pytest.Monk
 
 
 def test_the_page_says_what_the_kept_findings_say(page: str) -> None:
-    findings = Findings(ledger=None, power=None, rivals=None, wall=None)
+    findings = Findings(ledger=None, power=None, rivals=None)
     if KEPT:
         findings = Findings.read(KEPT[-1].parent, KEPT[-1].stem)
         assert None not in (findings.ledger, findings.power, findings.rivals)

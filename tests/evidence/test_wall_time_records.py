@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evidence.wall_time_records import Change, Stage, newest, read_table, summed_up
+from evidence.wall_time_records import Change, Stage, kept, read_table, summed_up
 
 from flopwatch.gate import CaseVerdict, GateResult, PairLog
 from flopwatch.model import Case, Mark
@@ -138,11 +138,9 @@ def test_a_run_of_asv_without_a_table_has_compared_nothing() -> None:
     assert read_table("/usr/bin/python: No module named asv\n") == (0, ())
 
 
-def test_the_newest_file_is_shown(tmp_path: Path) -> None:
-    assert newest(tmp_path) is None
+def test_files_are_read_from_the_newest_on(tmp_path: Path) -> None:
+    assert kept(tmp_path) == []
     for name in ("wall-2026-11-21.json", "wall-2026-12-01.json", "aa-2026-12-02.json"):
         (tmp_path / name).touch()
 
-    found = newest(tmp_path)
-    assert found is not None
-    assert found.name == "wall-2026-12-01.json"
+    assert [path.name for path in kept(tmp_path)] == ["wall-2026-12-01.json", "wall-2026-11-21.json"]
