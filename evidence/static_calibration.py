@@ -170,7 +170,7 @@ def compile_planted(out: Path, names: Sequence[str], *, device: str = _DEFAULT_D
             compiled = task.result()
             found = found.added(
                 tasks[task],
-                {case: each.facts for case, each in compiled.items()},
+                {case: [replace(fact, compile_seconds={}) for fact in each.facts] for case, each in compiled.items()},
                 {case: each.traffic for case, each in compiled.items()},
             )
             found = replace(found, commit=repository.commit, date=_today())

@@ -15,7 +15,7 @@ SOURCE = Path(flopwatch.__file__).parent.parent
 
 #: Lowest first. A module may import from its own layer and from those below; the longest name decides.
 LAYERS = (
-    ("errors", "units", "model", "config", "pattern", "pyproject", "waivers"),
+    ("errors", "units", "model", "config", "pattern", "pyproject", "selection", "waivers"),
     # Inputs are made of a suite and torch alone: the benchmark tools count their bytes as measuring does.
     ("overlay", "git", "checkout", "suite", "study.declaration", "poison", "measure.inputs", ""),
     ("kernels", "utils", "static"),

@@ -86,7 +86,7 @@ class KernelFacts:
     `instructions` counts those of the machine by class, and "all" of them; `loop_instructions` those of them inside
     loops, empty where there is none or its bounds are not known; `code_bytes` is what they take, without padding. Where
     they could not be counted, `uncounted` says why. A configuration that does not compile or fit has `failure` and no
-    numbers.
+    numbers. `compile_seconds`, by the compiler's stage, are of when and where it was compiled, and tell no two apart.
     """
 
     kernel: str
@@ -111,6 +111,7 @@ class KernelFacts:
     loop_instructions: dict[str, int] = field(default_factory=dict)
     uncounted: str = ""
     failure: Failure | None = None
+    compile_seconds: dict[str, float] = field(default_factory=dict, compare=False)
 
     @property
     def spill_bytes(self) -> int | None:

@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import ast
+import json
+from typing import TYPE_CHECKING
+
 import pytest
 from benchmarks_host.limit import LIMITS_PERCENT, NOISE, Noise, alarms, deviations, false_alarm_rate
 
 from flopwatch.model import from_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +36,18 @@ def test_no_clean_run_was_over_the_limit(noise: Noise, module: str) -> None:
 
 def test_every_benchmark_belongs_to_a_module_with_a_limit(noise: Noise) -> None:
     assert {name.partition("::")[0] for name in deviations(noise)} == LIMITS_PERCENT.keys()
+
+
+@pytest.mark.parametrize("path", sorted(NOISE.with_name("baseline").glob("*.json")), ids=lambda path: path.stem)
+def test_a_baseline_has_every_benchmark(path: Path) -> None:
+    """pytest-benchmark compares what both have, so that one which no baseline has would never fail."""
+    declared = {
+        f"benchmarks_host/{module}::{node.name}"
+        for module in LIMITS_PERCENT
+        for node in ast.parse(NOISE.with_name(module).read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+    assert {record["fullname"] for record in json.loads(path.read_bytes())["benchmarks"]} == declared
 
 
 def test_a_noisier_benchmark_is_over_a_limit_more_often() -> None:

@@ -7,7 +7,7 @@ import torch
 from evidence import profiles
 
 from flopwatch.errors import MachineError
-from flopwatch.model import from_json
+from flopwatch.model import from_json, to_json
 from flopwatch.profile import Profile, ProfiledCase
 from flopwatch.profile.hatchet import Frame
 from flopwatch.suite import discover
@@ -65,6 +65,32 @@ def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr(profiles, "run_profile", run)
     with pytest.raises(SystemExit, match="needs a GPU"):
         profiles.main([str(tmp_path)])
+
+
+def test_the_page_has_what_the_newest_profile_says_or_that_there_is_none(tmp_path: Path) -> None:
+    page = tmp_path / "profile.md"
+    page.write_text(profiles.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    profiles.write_page(profiles.newest(), page)
+    assert page.read_text(encoding="utf-8") == profiles.PAGE.read_text(encoding="utf-8")
+
+
+def test_a_profile_that_is_kept_is_shown_without_its_files(tmp_path: Path) -> None:
+    timed = [ProfiledCase(case=case, flops=1.1e12, bytes_moved=4e8, kernel_seconds=1.7e-3) for case in CASES]
+    files = {"tree": "/somewhere/profile.hatchet"}
+    found = Profile(gpu="NVIDIA H200", versions={}, cases=tuple(timed), tree=Frame(name="ROOT"), files=files)
+    kept = tmp_path / "evidence" / "h200" / "profile-2026-11-23.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(to_json(found))
+    text = profiles.shown(kept)
+    assert text.startswith("Recorded as `evidence/h200/profile-2026-11-23.json`:\n\n```text\n3 cases on NVIDIA H200")
+    assert "cublas" in text
+    assert "somewhere" not in text
+    assert profiles.shown(None) == profiles.NOTHING
+
+
+def test_a_profile_needs_a_folder_to_go_to() -> None:
+    with pytest.raises(SystemExit, match="2"):
+        profiles.main([])
 
 
 @pytest.mark.gpu

@@ -217,6 +217,19 @@ def test_where_the_kernels_are_the_same_the_rest_is_asked(
     assert [worker.asked for worker in asked.workers.values()] == [[], []]
 
 
+def test_where_the_kernels_are_the_same_torch_functions_that_are_called_more_often_are_the_cause(
+    explain: Callable[..., Explanation], facts: Facts
+) -> None:
+    base = CaseIdentity(fingerprint="base", launches="base", torch_work=("empty",))
+    head = CaseIdentity(fingerprint="head", launches="head", torch_work=("clone", "clone", "float", "empty"))
+    assert explain([facts()], [facts()], identities=(base, head)).cause == (
+        "the kernels are compiled to the same code, and head also calls torch's clone (2 times), float"
+    )
+    assert explain([facts()], [facts()], identities=(head, base)).cause.endswith("what differs: launches")
+    unknown = replace(head, fingerprint="", cause="unknown")
+    assert explain([facts()], [facts()], identities=(base, unknown)).cause.endswith("clone (2 times), float")
+
+
 @pytest.mark.parametrize("sides", [("base",), ("head",), ("base", "head")])
 def test_a_side_that_cannot_be_compiled_is_the_cause_and_a_note(
     sides: tuple[str, ...], explain: Callable[..., Explanation], facts: Facts

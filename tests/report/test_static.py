@@ -14,7 +14,7 @@ from flopwatch.report.static_lines import sentence
 from flopwatch.report.static_markdown import survey_markdown
 from flopwatch.static.comparison import compare_facts
 from flopwatch.static.recorder import Autotune
-from flopwatch.survey import Drift, Gap, Held, Survey
+from flopwatch.survey import Drift, Gap, Held, LaunchWork, Survey
 
 GOLDEN = Path(__file__).parent / "golden"
 TOO_LARGE = Failure(kind="OutOfResources", message="out of resource: shared memory, Required: 262144")
@@ -127,9 +127,43 @@ TRIED = {
 }
 
 
-def printed(survey: Survey, *, everything: bool = False) -> str:
+LAUNCH = LaunchWork(
+    case=CASE,
+    kernel="matmul_kernel",
+    device="h200",
+    variant=H200.variant,
+    config=H200.config,
+    grid=(512,),
+    least_seconds=1.39e-4,
+    limit="compute",
+    dot_flops=137438953472,
+    compulsory_bytes=100663296,
+    waves=512 / 132,
+    wave_reuse=9.0,
+    imbalance=1.0,
+)
+LAUNCHES = replace(
+    FACTS,
+    launches=(
+        LAUNCH,
+        replace(LAUNCH, device="h100"),
+        replace(LAUNCH, device="a100", limit="memory", dot_flops=0, waves=512 / 108, wave_reuse=None),
+        LaunchWork(
+            case=CASE,
+            kernel="gluon_kernel",
+            device="h200",
+            variant="",
+            config="",
+            grid=(1,),
+            unknown=("Gluon has no TTIR",),
+        ),
+    ),
+)
+
+
+def printed(survey: Survey, *, everything: bool = False, launches: bool = False) -> str:
     console = Console(file=io.StringIO(), width=140, color_system=None)
-    print_survey(survey, console, everything=everything)
+    print_survey(survey, console, everything=everything, launches=launches)
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
@@ -152,6 +186,28 @@ def test_a_survey_in_a_terminal(name: str) -> None:
 def test_a_survey_as_markdown(name: str) -> None:
     text = survey_markdown(SURVEYS[name])
     assert golden(f"static-{name}.md", text) == text
+
+
+def test_launches_are_shown_where_they_are_asked_for() -> None:
+    text, markdown = printed(LAUNCHES, launches=True), survey_markdown(LAUNCHES, launches=True)
+    assert golden("static-launches.txt", text) == text
+    assert golden("static-launches.md", markdown) == markdown
+    assert printed(LAUNCHES) == printed(FACTS)
+    assert survey_markdown(LAUNCHES) == survey_markdown(FACTS)
+
+
+def test_what_compiling_took_is_told_stage_by_stage_and_shares_rows_nevertheless() -> None:
+    slow = replace(H200, compile_seconds={"ttir": 0.25, "cubin": 1.5})
+    survey = replace(FACTS, facts=(replace(H100, compile_seconds={"ttir": 0.25, "cubin": 0.5}), slow, TRIAL))
+    told = (
+        "compiling took 2.500 s when it was done: ttir 500.0 ms, cubin 2.000 s; the longest 1.750 s, matmul_kernel"
+        f" [{H200.config}] for h200"
+    )
+    assert told in printed(survey)
+    assert "compiling took 2.500 s when it was done: ttir 500.0 ms" in survey_markdown(survey)
+    assert "h100, h200" in printed(survey)
+    assert "done, of base 1.750 s: ttir" in printed(replace(survey, base_facts=(slow,)))
+    assert "compiling took" not in printed(FACTS)
 
 
 def test_devices_for_which_nothing_differs_share_a_row() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,13 @@ def test_a_changed_constant_changes_the_fingerprint(edits: Facts) -> None:
     (base,) = edits["base"]
     (head,) = edits["group"]
     assert base.code_fingerprint != head.code_fingerprint
+
+
+def test_each_stage_of_the_compiler_has_its_time_which_makes_no_difference(edits: Facts) -> None:
+    (facts,) = edits["base"]
+    assert list(facts.compile_seconds) == ["ttir", "ttgir", "llir", "ptx", "cubin"]
+    assert all(seconds > 0 for seconds in facts.compile_seconds.values())
+    assert replace(facts, compile_seconds={}) == facts
 
 
 def test_spills_are_counted(edits: Facts) -> None:

@@ -401,7 +401,7 @@ def test_a_handle_that_is_kept_counts_by_its_code_wherever_it_was_compiled_from(
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_what_cannot_be_told_has_no_identity_and_says_why(name: str, base: Identities) -> None:
     assert UNKNOWN[name][3] in base[name].cause
-    assert base[name] == CaseIdentity(cause=base[name].cause)
+    assert base[name] == CaseIdentity(cause=base[name].cause, torch_work=base[name].torch_work)
     assert not is_same(base[name], base[name])
 
 

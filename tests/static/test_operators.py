@@ -130,6 +130,16 @@ def test_what_an_operator_asks_of_torch_is_watched(kind: str, where: Callable[[t
     assert [call.partition("(")[0] for call in watch.torch_calls] == ["zeros", "where", "full"]
 
 
+def test_what_only_asks_something_of_a_tensor_is_no_work() -> None:
+    with pretend_gpu("h200", tensors="meta"), watched(["somewhere"]) as watch:
+        x = torch.zeros(2, 2, device="cuda")
+        if x.stride(0) == 2 and x.is_contiguous() and x.shape == (2, 2):
+            x[0] = x.clone()[1]
+            x.add_(1).max(dim=0)
+    assert watch.torch_work == ["zeros", "clone", "__getitem__", "__setitem__", "add_", "max"]
+    assert len(watch.torch_calls) > len(watch.torch_work)
+
+
 def test_what_a_backward_pass_asks_of_torch_is_watched() -> None:
     class Twice(torch.autograd.Function):
         @staticmethod

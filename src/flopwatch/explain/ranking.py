@@ -29,13 +29,13 @@ _TELLING = (
     "tensor core format",
     "pipelining",
     "tma loads",
+    "double precision",  # a double takes two registers, so that spills are what comes of it
     "spills",
     "local memory",
+    "atomics",  # which move memory twice, so that they are the cause and the traffic the effect
     "memory traffic",
     "loads",
     "stores",
-    "double precision",
-    "atomics",
     "loop",
     "wave reuse",
     "requested bytes",

@@ -22,7 +22,7 @@ from flopwatch.measure.client import CaseFailed, Worker, side_by_side
 from flopwatch.model import WORKING_TREE, Choice
 from flopwatch.profile.result import ProfiledPair
 from flopwatch.static.devices import device_called
-from flopwatch.static.identity import differing_parts, is_same
+from flopwatch.static.identity import differing_parts, is_same, more_torch_work
 from flopwatch.static.ir import levels_of
 from flopwatch.static.launches import Launched, compare_launches
 from flopwatch.units import short_commit
@@ -335,6 +335,8 @@ def _cause(stories: Sequence[Story], outcomes: dict[Arm, Compiled | str]) -> str
     if base.identity and head.identity:
         if is_same(base.identity, head.identity):
             return "none is known: both sides run the very same code"
+        if more := more_torch_work(base.identity, head.identity):
+            return f"the kernels are compiled to the same code, and head also calls torch's {', '.join(more)}"
         parts = [part for part in differing_parts(base.identity, head.identity) if part != "kernel code"]
         if parts:
             return f"the kernels are compiled to the same code; what differs: {', '.join(parts)}"

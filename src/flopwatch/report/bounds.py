@@ -82,6 +82,7 @@ KEYS: dict[tuple[type, str], str] = {
     (Machine, "versions"): "[a-z_]{1,40}",
     (KernelFacts, "instructions"): _WORD,
     (KernelFacts, "loop_instructions"): _WORD,
+    (KernelFacts, "compile_seconds"): _WORD,
     (PairLog, "log_ratios"): _CASE,
     (PairLog, "launch_log_ratios"): _CASE,
     (PairLog, "faults"): _CASE,

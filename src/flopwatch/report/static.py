@@ -14,6 +14,7 @@ from flopwatch.report.static_lines import (
     FIRST_NUMBER,
     LAUNCH_COLUMNS,
     change_lines,
+    compile_line,
     drift_lines,
     hidden,
     launch_rows,
@@ -65,6 +66,8 @@ def print_survey(survey: Survey, console: Console, *, everything: bool = False, 
     else:
         for line in left_out:
             console.print(safe(line, "dim"), soft_wrap=True)
+    if compiling := compile_line(survey):
+        console.print(safe(compiling, "dim"), soft_wrap=True)
     if launches:
         console.print(_launches(survey))
 

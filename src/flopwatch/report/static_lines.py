@@ -27,7 +27,7 @@ MAX_NAMES = 4
 #: The columns of `rows`.
 COLUMNS = ("registers", "spills", "shared", "occupancy", "tensor cores", "code")
 #: The columns of `launch_rows`.
-LAUNCH_COLUMNS = ("case", "kernel", "device", "at best", "FLOPs of dots", "bytes", "wave reuse", "imbalance")
+LAUNCH_COLUMNS = ("case", "kernel", "device", "at best", "FLOPs of dots", "bytes", "waves", "wave reuse", "imbalance")
 #: Of them, the first that is to the right.
 FIRST_NUMBER = 3
 _TENSOR = re.compile(r"[A-Z]+MMA(?=\.|$)|V_(?:S?MFMAC?|WMMA)", re.IGNORECASE)
@@ -82,6 +82,28 @@ def provenance(survey: Survey) -> str:
         case Autotune.ALL:
             pass
     return "; ".join(parts)
+
+
+def compile_line(survey: Survey) -> str:
+    """Say what compiling took, stage by stage, and what took longest; "" where nobody took the time.
+
+    Each is of when and where it was compiled, so that it is told and not judged.
+    """
+    timed = [fact for fact in survey.facts if fact.compile_seconds]
+    if not timed:
+        return ""
+    stages: Counter[str] = Counter()
+    for fact in timed:
+        stages.update(fact.compile_seconds)
+    longest = max(timed, key=lambda fact: sum(fact.compile_seconds.values()))
+    each = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in stages.items())
+    before = sum(sum(fact.compile_seconds.values()) for fact in survey.base_facts)
+    of_base = f", of base {format_seconds(before)}" if before else ""
+    return (
+        f"compiling took {format_seconds(stages.total())} when it was done{of_base}: {each};"
+        f" the longest {format_seconds(sum(longest.compile_seconds.values()))}, {longest.kernel} [{longest.config}]"
+        f" for {longest.device}"
+    )
 
 
 def change_lines(changes: Iterable[FactChange]) -> list[tuple[Severity, str]]:
@@ -170,6 +192,7 @@ def _launch_cells(launch: LaunchWork) -> tuple[str, ...]:
         least or ("unknown" if launch.unknown else ""),
         "" if not launch.dot_flops else f"{launch.dot_flops:.4g}",
         "" if launch.compulsory_bytes is None else format_bytes(launch.compulsory_bytes),
+        "" if launch.waves is None else f"{launch.waves:.2f}",
         "" if launch.wave_reuse is None else f"{launch.wave_reuse:.1f}",
         "" if launch.imbalance is None else f"{launch.imbalance:.2f}",
     )

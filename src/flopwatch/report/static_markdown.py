@@ -10,6 +10,7 @@ from flopwatch.report.static_lines import (
     FIRST_NUMBER,
     LAUNCH_COLUMNS,
     change_lines,
+    compile_line,
     drift_lines,
     hidden,
     launch_rows,
@@ -39,6 +40,8 @@ def survey_markdown(survey: Survey, *, everything: bool = False, launches: bool 
         parts += [*_table(survey), ""]
     else:
         parts += [*(markdown_sentence(line) for line in left_out), ""]
+    if compiling := compile_line(survey):
+        parts += [f"{markdown_sentence(compiling)}.", ""]
     if launches:
         parts += [*_launches(survey), ""]
     return "\n".join(parts)

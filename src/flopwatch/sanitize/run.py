@@ -135,7 +135,7 @@ def _version(tool: Tool) -> str:
         return compute_sanitizer_version(find_compute_sanitizer())
     if tool is Tool.TRITON_VIZ:
         if importlib.util.find_spec("triton_viz") is None:
-            raise MachineError("triton-viz is not installed", todo="pip install triton-viz")
+            raise MachineError("triton-viz is not installed", todo="pip install 'flopwatch[viz]'")
         return importlib.metadata.version("triton-viz")
     if tool in LLVM:
         llvm.environment(tool, os.environ)

@@ -15,6 +15,7 @@ from flopwatch.static.elf import code_fingerprint
 from flopwatch.static.occupancy import Occupancy, occupancy
 from flopwatch.static.ptxas import METADATA_KEY
 from flopwatch.static.sass import InstructionCounts, count_instructions
+from flopwatch.static.stage_times import TIMES_KEY
 
 if TYPE_CHECKING:
     from flopwatch.static.device import Device
@@ -99,6 +100,7 @@ def _compiled(launch: Launch, kernel: Any, device: Device, *, chosen: bool) -> K
         occupancy=resident.share if resident else None,
         occupancy_limit=resident.limit if resident else "",
         code_fingerprint=kernel_fingerprint(kernel),
+        compile_seconds=getattr(metadata, TIMES_KEY, {}),
     )
 
 

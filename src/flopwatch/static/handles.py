@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from flopwatch.static.facts import kernel_fingerprint
 from flopwatch.static.specialization import config_text, variant_text
+from flopwatch.static.stage_times import TIMES_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Of a binary's metadata: the key of Triton's cache, which is of texts and lines, and a path of this machine.
-_NOT_OF_THE_KERNEL = frozenset({"hash", "extern_libs"})
+# Of a binary's metadata: the key of Triton's cache, which is of texts and lines, a path of this machine, and how long
+# the compiler took.
+_NOT_OF_THE_KERNEL = frozenset({"hash", "extern_libs", TIMES_KEY})
 _DIVISIBLE = "tt.divisibility"
 #: What `CompiledKernel.run` is given before the kernel's own arguments: three sizes of the grid, stream, function,
 #: metadata, metadata of the launch, and two hooks; so in Triton 3.6 to 3.9.

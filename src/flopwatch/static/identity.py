@@ -21,6 +21,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import inspect
+from collections import Counter
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,8 @@ class CaseIdentity:
         configurations: of what autotuned kernels choose from, and what does not fit the device.
         host: of the host code and the data it refers to.
         cause: why there is no identity.
+        torch_work: the torch functions that it and its inputs call, in order, but for those that only ask something of
+            a tensor; known without an identity, too. `launches` has their arguments.
     """
 
     fingerprint: str = ""
@@ -58,6 +61,7 @@ class CaseIdentity:
     configurations: str = ""
     host: str = ""
     cause: str = ""
+    torch_work: tuple[str, ...] = ()
 
 
 def is_same(base: CaseIdentity, head: CaseIdentity) -> bool:
@@ -86,6 +90,16 @@ def differing_parts(base: CaseIdentity, head: CaseIdentity) -> tuple[str, ...]:
     return tuple(word for part, word in words.items() if getattr(base, part) != getattr(head, part))
 
 
+def more_torch_work(base: CaseIdentity, head: CaseIdentity) -> tuple[str, ...]:
+    """Name the torch functions that head calls more often, each with how many times more, for people.
+
+    >>> more_torch_work(CaseIdentity(torch_work=("empty",)), CaseIdentity(torch_work=("clone", "empty", "clone")))
+    ('clone (2 times)',)
+    """
+    more = Counter(head.torch_work) - Counter(base.torch_work)
+    return tuple(f"{name} ({times} times)" if times > 1 else name for name, times in more.items())
+
+
 def case_identity(recorder: Recorder, watch: Watch, suite: Suite, case: Case) -> CaseIdentity:
     """Return the identity of a case that was called under a pretended GPU.
 
@@ -94,19 +108,20 @@ def case_identity(recorder: Recorder, watch: Watch, suite: Suite, case: Case) ->
     where Triton is as the code under test made it.
 
     Returns:
-        The identity, or only its `cause` where there is none.
+        The identity, or only its `cause` and `torch_work` where there is none.
     """
     from flopwatch.static.reached import UnknownValueError  # noqa: PLC0415 - torch loads only where it is needed
 
+    torch_work = tuple(watch.torch_work)
     cause = _unknown_launch(recorder) or _reads_clock(watch)
     if cause:
-        return CaseIdentity(cause=cause)
+        return CaseIdentity(cause=cause, torch_work=torch_work)
     try:
         host = _host(recorder, watch, suite, case)
     except UnknownValueError as error:
-        return CaseIdentity(cause=str(error))
+        return CaseIdentity(cause=str(error), torch_work=torch_work)
     except RecursionError:
-        return CaseIdentity(cause="host code refers to data that is nested too deeply")
+        return CaseIdentity(cause="host code refers to data that is nested too deeply", torch_work=torch_work)
     parts = {
         "kernel_code": _hash(_binaries(recorder)),
         "launches": _hash(
@@ -123,7 +138,7 @@ def case_identity(recorder: Recorder, watch: Watch, suite: Suite, case: Case) ->
         ),
         "host": host,
     }
-    return CaseIdentity(fingerprint=_hash(parts.items()), **parts)
+    return CaseIdentity(fingerprint=_hash(parts.items()), torch_work=torch_work, **parts)
 
 
 def _unknown_launch(recorder: Recorder) -> str:

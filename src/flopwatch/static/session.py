@@ -15,6 +15,7 @@ from triton.runtime.driver import driver as active_driver
 from flopwatch.errors import UsageError
 from flopwatch.static.capture import Capture
 from flopwatch.static.driver import PretendedDriver
+from flopwatch.static.stage_times import time_stages
 from flopwatch.static.stages import stop_where_unfit
 from flopwatch.static.tensors import PretendedTensors, pretended_tensors
 from flopwatch.static.torch_cuda import patch_torch
@@ -52,6 +53,7 @@ def pretended(recorder: Recorder, kind: Literal["meta", "cpu"]) -> Iterator[None
         _activate(PretendedDriver(recorder.device), restore)
         _use_own_cache(recorder.device, restore)
         stop_where_unfit(recorder.device, restore)
+        time_stages(restore)
         Capture(recorder, kind, restore).install()
         if interpreted:
             refuse_compiled(restore)

@@ -60,11 +60,15 @@ def is_under(name: object, packages: Sequence[str]) -> bool:
 
 
 class TorchCalls(TorchFunctionMode):
-    """Write down every torch function that is called, with the layouts and values of its arguments."""
+    """Write down every torch function that is called, with the layouts and values of its arguments.
+
+    What returns neither a tensor nor nothing only asks, such as `stride`; `working` has the names of all others.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[str] = []
+        self.working: list[str] = []
 
     def __torch_function__(
         self,
@@ -79,7 +83,11 @@ class TorchCalls(TorchFunctionMode):
             self.calls.append(
                 f"{name}({', '.join([*map(_text, args), *(f'{k}={_text(v)}' for k, v in kwargs.items())])})"
             )
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        some = result[0] if isinstance(result, tuple) and result else result
+        if name != "__get__" and (some is None or isinstance(some, torch.Tensor)):
+            self.working.append(name)
+        return result
 
 
 def _text(value: object) -> str:
@@ -99,12 +107,14 @@ class Watch:
         packages: the dotted names of the code under test.
         executed: every piece of it that ran, by `Executed.key`, in order.
         torch_calls: every torch function that was called, in order.
+        torch_work: of these the names, but for those that only ask something of a tensor.
     """
 
     def __init__(self, packages: Sequence[str]) -> None:
         self.packages = tuple(packages)
         self.executed: dict[tuple[int, ...], Executed] = {}
         self.torch_calls: list[str] = []
+        self.torch_work: list[str] = []
         # Kept alive by the value, so that no other code can come to the same id.
         self._foreign: dict[int, CodeType] = {}
 
@@ -146,7 +156,7 @@ def watched(packages: Sequence[str]) -> Iterator[Watch]:
                 sys.setprofile(previous)
     finally:
         JITFunction._do_compile = compile_kernel  # noqa: SLF001 - likewise
-        watch.torch_calls = calls.calls
+        watch.torch_calls, watch.torch_work = calls.calls, calls.working
 
 
 @contextlib.contextmanager

@@ -38,6 +38,7 @@ class LaunchWork:
         limit: which of both that is, "compute" or "memory"; "" if it is not known.
         dot_flops: of ``tl.dot``.
         compulsory_bytes: of the sectors that it reads and writes, each once.
+        waves: its programs over those that the device holds at once; what is behind the point is how full the last is.
         wave_reuse: how many times the programs that run together first ask for each byte that they read.
         imbalance: the most work of a program over the mean.
         out_of_bounds: where it leaves the memory that it was given, a line each.
@@ -54,6 +55,7 @@ class LaunchWork:
     limit: str = ""
     dot_flops: int | None = None
     compulsory_bytes: int | None = None
+    waves: float | None = None
     wave_reuse: float | None = None
     imbalance: float | None = None
     out_of_bounds: tuple[str, ...] = ()
@@ -74,6 +76,7 @@ class LaunchWork:
             limit=bound.limit if bound else "",
             dot_flops=traffic.total_dot_flops,
             compulsory_bytes=traffic.compulsory_bytes,
+            waves=traffic.waves,
             wave_reuse=traffic.wave_reuse,
             imbalance=traffic.imbalance,
             out_of_bounds=tuple(out_of_bounds_text(stray) for stray in traffic.out_of_bounds),

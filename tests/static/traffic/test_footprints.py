@@ -250,6 +250,15 @@ def test_triton_viz_traces_the_same(folder: Path) -> None:
     assert sorted(traced) == sorted(found)
 
 
+@pytest.mark.skipif(importlib.util.find_spec("triton_viz") is None, reason="needs flopwatch[viz]")
+def test_triton_viz_takes_what_the_page_shows_it(folder: Path) -> None:
+    page = (DOCS / "guide" / "footprints.md").read_text()
+    (program,) = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    start = "import triton_viz\ntriton_viz.launch = lambda share: None\n"
+    end = "from triton_viz.core.trace import launches\nprint(float(out.sum()), len(launches[-1].records) > 24)\n"
+    assert run_child(start + program + end, cache=folder / "cache").split() == ["2002.0", "True"]
+
+
 def test_the_pictures_of_the_page_are_what_its_program_draws(folder: Path) -> None:
     """Where this fails the program has to run again, and its files go into docs/images."""
     page = (DOCS / "guide" / "footprints.md").read_text()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -142,6 +143,13 @@ def test_a_wave_reads_the_panels_of_its_tiles(group: int, call: str, counted: di
     assert 0 == traffic.wave_programs % 132
     assert panels_of(traffic.wave_programs, group) * 64 * 512 * 2 / 32 == traffic.wave_sectors
     assert traffic.wave_programs * (64 + 64) * 512 * 2 == traffic.wave_load_bytes
+
+
+def test_waves_are_counted_by_what_the_device_holds_and_the_rest_is_the_tail(counted: dict[str, Traffic]) -> None:
+    traffic = counted[GROUPED]
+    assert traffic.waves == traffic.programs / traffic.wave_programs > 1
+    assert counted["odd matmul"].waves == 1.0
+    assert replace(traffic, wave_programs=0).waves is None
 
 
 def test_a_lost_swizzle_is_found_in_what_a_wave_reads(counted: dict[str, Traffic]) -> None:

@@ -107,6 +107,11 @@ class Traffic:
         return None if self.dot_flops is None else sum(self.dot_flops.values())
 
     @property
+    def waves(self) -> float | None:
+        """Its programs over those that the device holds at once; 1 where it holds all, None where that is not known."""
+        return self.programs / self.wave_programs if self.wave_programs else None
+
+    @property
     def wave_reuse(self) -> float | None:
         """How many times the first wave asks for each byte of the sectors that it reads; None if it reads nothing."""
         if self.wave_load_bytes is None or not self.wave_sectors:
