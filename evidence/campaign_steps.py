@@ -147,7 +147,7 @@ STEPS: tuple[Step, ...] = (
     _tests(
         "new-kernel-tests",
         "numbers of shared tiles, thin products and fp8 as they run compiled, without the mark `gpu`",
-        *(f"tests/kernels/test_{name}.py" for name in ("stream_k", "thin_matmul", "matmul_fp8")),
+        *(f"tests/kernels/test_{name}.py" for name in ("stream_k", "thin_matmul", "thin_fp8", "matmul_fp8")),
         expected_s=220.0,
         origin="took 188 s (H200, 2026-11-22)",
         limit_s=500.0,

@@ -324,9 +324,10 @@ def test_all_that_tables_have_is_in_the_lists() -> None:
         assert name in {config.name for config in HOPPER_ATTENTION[head_dim]}
 
 
-#: What a call of a public function may cost the host after the first: the goal of 2026-11-22, which is not reached yet
-#: (14.4 to 15.6 us for products and 17.6 for attention, where torch.matmul took 12, beside an H200 on that day).
+#: What a call of a public function may cost the host after the first, where torch.matmul takes 10.7 us, or as much more
+#: as that takes on the host at hand: hosts of H200s were seen to take 10.7, 12 and 15.0 us for it (to 2026-11-23).
 HOST_US = 12.0
+OF_TORCH = HOST_US / 10.7
 #: A hang costs this: six kernels are compiled, and traced by torch.compile.
 DEADLINE_S = 240.0
 #: Runs in a process of its own, since a kernel whose barriers are wrong hangs. Prints of each call its kernel; the
@@ -418,5 +419,9 @@ def test_public_functions_are_right_and_quick_in_a_table_s_kernels(tmp_path: Pat
         # As `tests/kernels/test_hopper_attention.py`: weights are rounded, too.
         assert max(float(first), float(again)) <= (4.0 if name == "attention" else 1.0), (name, first, again)
         assert same == "True", name
-    slow = {name: f"{us} us, {host} of torch.matmul" for name, (*_, host, us) in found.items() if float(us) > HOST_US}
+    slow = {
+        name: f"{us} us, {host} of torch.matmul"
+        for name, (*_, host, us) in found.items()
+        if float(us) > HOST_US and float(host) > OF_TORCH
+    }
     assert slow == {}
