@@ -79,7 +79,8 @@ class Failure:
 class KernelFacts:
     """What the compiler made of one kernel in one configuration for one device.
 
-    Byte counts are per thread for spills and stack, per block for shared memory. Of the `registers` of a thread
+    Byte counts are per thread for spills and stack, per block for shared memory; a block has `tensor_memory_columns` of
+    512 bytes where the device has tensor memory. Of the `registers` of a thread
     `accumulator_registers` are those of AMD's matrix accumulators; `scalar_registers` are AMD's, per wave. `occupancy`
     is the share of warp slots of a multiprocessor that can be resident (0 to 1), `occupancy_limit` what bounds it.
     `code_fingerprint` hashes the code sections that reach the device, free of file names and line numbers.
@@ -101,6 +102,7 @@ class KernelFacts:
     spill_load_bytes: int | None = None
     stack_bytes: int | None = None
     shared_bytes: int | None = None
+    tensor_memory_columns: int | None = None
     num_warps: int | None = None
     num_stages: int | None = None
     occupancy: float | None = None

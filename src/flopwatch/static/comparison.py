@@ -226,6 +226,7 @@ _NUMBERS = (
     _Number(name="occupancy", read=lambda fact: fact.occupancy, write="{:.1%}".format, worse=-1),
     _Number(name="registers", read=lambda fact: fact.registers),
     _Number(name="shared memory", read=lambda fact: fact.shared_bytes, write=_bytes),
+    _Number(name="tensor memory", read=lambda fact: fact.tensor_memory_columns, write="{} columns".format),
     _Number(name="stack", read=lambda fact: fact.stack_bytes, write=_bytes),
     _Number(name="warps", read=lambda fact: fact.num_warps),
     _Number(name="stages", read=lambda fact: fact.num_stages),

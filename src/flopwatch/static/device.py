@@ -139,6 +139,14 @@ class Device:
         return self.backend == "hip"
 
     @property
+    def has_tensor_memory(self) -> bool:
+        """Whether its tensor cores keep sums in a memory of their own, of 512 columns a multiprocessor.
+
+        The data center's Blackwell alone, 10.x and 11.0 (NVIDIA, "Parallel Thread Execution ISA", tcgen05).
+        """
+        return self.backend == "cuda" and self.compute_capability[0] in (10, 11)
+
+    @property
     def repeats_code(self) -> bool:
         """Whether the same PTX becomes the same code each time: not for sm_100.
 

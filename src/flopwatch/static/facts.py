@@ -95,6 +95,7 @@ def _compiled(launch: Launch, kernel: Any, device: Device, *, chosen: bool) -> K
         spill_load_bytes=taken.get("spill_load_bytes"),
         stack_bytes=taken.get("stack_bytes"),
         shared_bytes=metadata.shared,
+        tensor_memory_columns=_tensor_memory(kernel) if device.has_tensor_memory else None,
         num_warps=metadata.num_warps,
         num_stages=metadata.num_stages,
         occupancy=resident.share if resident else None,
@@ -125,9 +126,13 @@ def kernel_occupancy(kernel: Any, device: Device) -> Occupancy | None:  # noqa: 
         registers=taken["registers"],
         shared_bytes=metadata.shared,
         num_warps=metadata.num_warps,
-        tensor_memory_columns=getattr(metadata, "tmem_size", None) or 0,
+        tensor_memory_columns=_tensor_memory(kernel),
         scalar_registers=taken.get("scalar_registers", 0),
     )
+
+
+def _tensor_memory(kernel: Any) -> int:  # noqa: ANN401 - triton's
+    return getattr(kernel.metadata, "tmem_size", None) or 0
 
 
 def _binary(kernel: Any) -> bytes:  # noqa: ANN401 - triton's

@@ -32,6 +32,7 @@ FACTS = (
     "spill_load_bytes",
     "stack_bytes",
     "shared_bytes",
+    "tensor_memory_columns",
     "num_warps",
     "num_stages",
     "occupancy",
@@ -78,6 +79,7 @@ class _Row(TypedDict, total=False):
     spill_load_bytes: int
     stack_bytes: int
     shared_bytes: int
+    tensor_memory_columns: int
     num_warps: int
     num_stages: int
     occupancy: float
