@@ -87,7 +87,7 @@ ONLY_SELECTED = Edit(
 class Plan:
     """A gate to time: on all cases, on 60, or on those whose name has `select` in it, and then with asv beside it.
 
-    A `cold` run empties the caches first; a `warm` one needs what a clean run of all cases left in them.
+    A `cold` run empties the caches first; a `warm` one needs what a clean run of its cases, or of all, left in them.
     """
 
     what: str

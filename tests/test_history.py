@@ -290,6 +290,13 @@ def test_what_was_not_recorded_is_told_with_what_was(store: Store) -> None:
     assert caught.value.why == "there are registers, time"
 
 
+def test_ratios_have_the_name_that_they_are_published_by() -> None:
+    pytest.importorskip("asv")
+    from flopwatch.asv import anchored  # noqa: PLC0415 - imports asv
+
+    assert anchored.RATIO == RATIO
+
+
 def test_ratios_to_an_anchor_are_a_metric_and_the_seconds_say_where_there_are_any(store: Store) -> None:
     commit = store.commit([1e-3, 2e-3])
     assert store.read().notes == ()

@@ -31,13 +31,13 @@ DEADLINE_S = 60.0
 #: Runs in a process of its own, in which kernels are compiled and not interpreted. Prints one line of facts, and then
 #: how often ptxas says that it had to serialise the tensor cores' instructions.
 COMPILE = """
-import sys, re, subprocess, tempfile
+import sys
 from dataclasses import replace
-from pathlib import Path
-import torch, triton
+import torch
 from flopwatch.kernels.hopper_matmul import TILES, Balance, hopper_matmul
 from flopwatch.model import to_json
 from flopwatch.static import kernel_facts, pretend_gpu
+from tests.kernels.assembled import serialised
 
 with pretend_gpu("h200") as recorder:
     for place, balance, dtype in (line.split() for line in sys.argv[1:]):
@@ -45,14 +45,7 @@ with pretend_gpu("h200") as recorder:
         hopper_matmul(a, a, replace(TILES[int(place)], balance=Balance(balance)))
 print("facts", to_json(kernel_facts(recorder)).decode())
 for kernel in recorder.compiled.values():
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "kernel.ptx")
-        source.write_text(kernel.asm["ptx"])
-        ptxas = triton.knobs.nvidia.ptxas.path
-        log = subprocess.run([ptxas, "-arch=sm_90a", "-v", source, "-o", source.with_suffix(".cubin")],
-                             capture_output=True, text=True, check=True).stderr
-    assert "registers" in log
-    print("serialised", *re.findall(r"C75\\d\\d", log))
+    print("serialised", *serialised(kernel))
 """
 #: Tiles and how they are shared: one consumer, two programs on a multiprocessor, three consumers.
 COMPILED = ("8 split float16", "5 whole bfloat16", "2 wave float16")

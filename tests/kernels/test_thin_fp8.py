@@ -153,12 +153,11 @@ def test_what_may_be_promoted_takes_no_deeper_steps_than_the_public_function_say
 #: Runs in a process of its own, in which kernels are compiled and not interpreted. Prints of each configuration a line
 #: of facts, how often ptxas says that it had to serialise the tensor cores' instructions, and shared memory.
 COMPILE = """
-import re, subprocess, sys, tempfile
-from pathlib import Path
-import torch, triton
+import torch
 from flopwatch.kernels.thin_fp8 import THIN_FP8, WIDE, prepare_thin_fp8
 from flopwatch.model import to_json
 from flopwatch.static import kernel_facts, pretend_gpu
+from tests.kernels.assembled import serialised
 
 def empty(*shape, dtype=torch.float32):
     return torch.empty(shape, device="cuda", dtype=dtype)
@@ -172,14 +171,7 @@ for promotes in (False, True):
             prepare_thin_fp8(a, b.T, c, empty(M), empty(4096), config, promotes=promotes).launch()
             print("facts", to_json(kernel_facts(recorder)).decode())
         (kernel,) = recorder.compiled.values()
-        with tempfile.TemporaryDirectory() as folder:
-            source = Path(folder, "kernel.ptx")
-            source.write_text(kernel.asm["ptx"])
-            ptxas = triton.knobs.nvidia.ptxas.path
-            log = subprocess.run([ptxas, "-arch=sm_90a", "-v", source, "-o", source.with_suffix(".cubin")],
-                                 capture_output=True, text=True, check=True).stderr
-        assert "registers" in log
-        print("serialised", *re.findall(r"C75\\d\\d", log))
+        print("serialised", *serialised(kernel))
         print("shared", kernel.metadata.shared)
 """
 #: Of one program, at most.

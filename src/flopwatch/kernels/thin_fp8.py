@@ -27,9 +27,11 @@ MOST_FP8_ROWS = 128
 #: The deepest step whose sum may be promoted: as many products as cuBLASLt and DeepGEMM sum in the tensor cores.
 _DEPTH = 128
 
-#: To choose from, not timed yet. Compiled for sm_90 on 2026-11-23 (triton 3.6.0 and 3.7.1), of 1 to 64 rows: wgmma of 8
-#: to 64 columns, copies of 16 bytes of B, 32 to 207 registers, no spills, no warning of ptxas that it serialises wgmma
-#: (C7510 to C7519).
+#: To choose from. Compiled for sm_90 on 2026-11-23 (triton 3.6.0 and 3.7.1), of 1 to 64 rows: wgmma of 8 to 64 columns,
+#: copies of 16 bytes, no spills, no warning of ptxas that it serialises wgmma (C7510 to C7519). Raced on an H200 on
+#: that day (``evidence/h200/fp8-candidates-2026-11-23.json``): the first won at 32 rows, the third at 64, 64x256 in one
+#: piece at 1 to 16, 64x128 with 6 stages at 16x14336x4096. Of those that split K only 64x128 in halves with 12 stages
+#: won, at 16 rows whose sums are promoted.
 CANDIDATES = (
     # 128 tiles of 4096 columns, each one program's: nothing is left to add. 64, 60 and 48 KiB of B on their way.
     ThinConfig(block_n=32, block_k=256, splits=1, num_stages=9, upright=True),
@@ -51,7 +53,7 @@ CANDIDATES = (
     ThinConfig(block_n=128, block_k=128, splits=4, num_stages=8),
 )
 #: Likewise for more rows than 64: 128 tiles of 8192 columns, and B is read by one program each, not by one for every 64
-#: rows.
+#: rows. None of them won at 128x8192x8192.
 WIDE = (
     ThinConfig(block_n=64, block_k=128, splits=1, num_stages=9),
     ThinConfig(block_n=64, block_k=128, splits=1, num_warps=8, num_stages=9),
