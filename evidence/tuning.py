@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import datetime as dt
+import math
 import multiprocessing
 import os
 import statistics
@@ -239,11 +240,36 @@ def lines(tuning: Tuning) -> Iterator[str]:
             for name in RULES:
                 call = calls.get(Case(suite=case.case.suite, values=(*case.case.values[:-1], name)))
                 yield _row(case, name, call, _regret(case, name))
+    yield ""
+    for name in RULES:
+        yield _summary(tuning, name)
+
+
+def _summary(tuning: Tuning, name: str) -> str:
+    """Say what a rule costs and loses at most."""
+    calls = [call for call in tuning.first_calls if call.case.provider == name]
+    losses = [
+        (math.exp(regret.speed.estimate) if regret.speed else 1.0, case)
+        for found in tuning.searches
+        for case in found.cases
+        if (regret := _regret(case, name)) and (regret.speed or regret.config == case.chosen)
+    ]
+    if not calls or not losses:
+        return f"- {name}: not measured"
+    cold, warm = (
+        " to ".join(format_seconds(bound([statistics.median(found) for found in each])) for bound in (min, max))
+        for each in ([call.cold_seconds for call in calls], [call.warm_seconds for call in calls])
+    )
+    worst, where = max(losses, key=lambda loss: loss[0])
+    return (
+        f"- {name}: the first call takes {cold}, {warm} where everything is compiled; the search's choice is at most "
+        f"{worst:.3f}x as fast, at {_name(where)}"
+    )
 
 
 def _row(case: TunedCase, name: str, call: FirstCall | None, regret: Regret | None) -> str:
     cells = [
-        f"{case.case.suite}[{','.join(case.case.values[:-1])}]",
+        _name(case),
         name,
         short(regret.config) if regret and regret.config else "by its rule",
         _median(call.cold_seconds) if call else "not measured",
@@ -251,6 +277,10 @@ def _row(case: TunedCase, name: str, call: FirstCall | None, regret: Regret | No
         _loss(case, regret),
     ]
     return "| " + " | ".join(cells) + " |"
+
+
+def _name(case: TunedCase) -> str:
+    return f"{case.case.suite}[{','.join(case.case.values[:-1])}]"
 
 
 def _regret(case: TunedCase, name: str) -> Regret | None:
