@@ -33,9 +33,10 @@ from flopwatch.kernels.hopper_matmul import OTHER_GROUPS, HopperConfig
 from flopwatch.kernels.known import PLAIN
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.kernels.routes import fp8_product_key
-from flopwatch.kernels.stream_k import Balance, Workspace
+from flopwatch.kernels.stream_k import Balance
 from flopwatch.kernels.thin_fp8 import CANDIDATES, MOST_FP8_ROWS, THIN_FP8, WIDE, prepare_thin_fp8
 from flopwatch.kernels.thin_matmul import MOST_ROWS, ThinConfig
+from flopwatch.kernels.workspace import Workspace
 from flopwatch.measure.inputs import input_bytes
 from flopwatch.measure.numbers import difference
 from flopwatch.measure.timer import COLD_L2_FACTOR, MAX_INPUT_SETS

@@ -51,11 +51,11 @@ from flopwatch.kernels.scratch import in_scratch
 from flopwatch.kernels.stream_k import (
     Balance,
     StreamKConfig,
-    Workspace,
     prepare_stream_k,
     stream_k_matmul,
 )
 from flopwatch.kernels.thin_matmul import CANDIDATES, MOST_ROWS, ThinConfig, prepare_thin, thin_matmul
+from flopwatch.kernels.workspace import Workspace
 from flopwatch.measure.inputs import input_bytes
 from flopwatch.measure.machine import toolchain_versions
 from flopwatch.measure.numbers import difference

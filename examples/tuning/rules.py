@@ -37,7 +37,7 @@ def matmul_rule(m: int, n: int, k: int) -> dict[str, int]:
     """Choose by shape and intensity: the largest tile that keeps every multiprocessor busy, a thin one for few rows.
 
     What is bound by memory gains nothing from large tiles, and takes the smallest that its rows fill. Rules of thumb,
-    tuned nowhere.
+    tuned nowhere; that the second is wrong, because small tiles read more from L2, is what docs/tune.md measures.
 
     >>> [matmul_rule(*shape)["BLOCK_M"] for shape in ((16, 4096, 4096), (512, 512, 512), (8192, 8192, 8192))]
     [16, 64, 128]

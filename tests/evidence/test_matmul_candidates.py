@@ -15,8 +15,9 @@ from evidence.race import Point
 
 from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
 from flopwatch.kernels.hopper_short import ShortConfig
-from flopwatch.kernels.stream_k import Balance, Schedule, Workspace
+from flopwatch.kernels.stream_k import Balance, Schedule
 from flopwatch.kernels.thin_matmul import CANDIDATES, ThinConfig
+from flopwatch.kernels.workspace import Workspace
 
 EXPERIMENT = MatmulExperiment()
 

@@ -56,7 +56,8 @@ from dataclasses import replace
 import torch
 from flopwatch.kernels.hopper_matmul import TILES, Balance, hopper_matmul
 from flopwatch.kernels.reference import matmul_reference
-from flopwatch.kernels.stream_k import Schedule, Workspace
+from flopwatch.kernels.stream_k import Schedule
+from flopwatch.kernels.workspace import Workspace
 from flopwatch.measure.numbers import difference
 from flopwatch.poison import PoisonedAllocations
 

@@ -12,18 +12,15 @@ import pytest
 import torch
 from tests.conftest import HAS_GPU
 
-from flopwatch.kernels import stream_k
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.kernels.stream_k import (
     Balance,
     Schedule,
     StreamKConfig,
-    Workspace,
-    in_workspace,
     stream_k_matmul,
-    workspace_for,
 )
 from flopwatch.kernels.tiles import first_contributor, tile_position, visit, visits
+from flopwatch.kernels.workspace import Workspace
 from flopwatch.measure.numbers import difference
 from flopwatch.poison import PoisonedAllocations
 
@@ -204,38 +201,3 @@ def test_a_workspace_that_is_too_small_is_refused(normal: Normal) -> None:
 
     with pytest.raises(ValueError, match="workspace is too small"):
         stream_k_matmul(a, b, CONFIG, workspace=workspace)
-
-
-def test_a_stream_keeps_its_workspace_until_it_is_too_small(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_k, "_workspaces", {})
-    device = torch.empty(0, device=cuda).device
-    few, many = (Schedule(programs=programs, shared=1) for programs in (2, 5))
-
-    first, again, larger, smaller = (workspace_for(schedule, 64, device=device) for schedule in (few, few, many, few))
-
-    assert again is first
-    assert larger is smaller is not first
-
-
-def test_a_launch_has_its_workspace_though_a_larger_one_takes_its_place(
-    cuda: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream_k, "_workspaces", {})
-    device = torch.empty(0, device=cuda).device
-    few, many = (Schedule(programs=programs, shared=1) for programs in (2, 5))
-
-    pointers, held = in_workspace(few, 64, device=device)(0, 1, 2, 3)
-    workspace_for(many, 64, device=device, stream=0)
-
-    assert isinstance(held, Workspace)
-    assert pointers == (1, 2, 3, held.parts.data_ptr(), held.flags.data_ptr())
-
-
-def test_what_is_captured_gets_a_workspace_of_its_own(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    device = torch.empty(0, device=cuda).device
-
-    first, second = (workspace_for(Schedule(programs=2, shared=1), 64, device=device) for _ in range(2))
-
-    assert first is not second
-    assert first.flags.count_nonzero() == 0

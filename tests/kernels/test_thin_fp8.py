@@ -13,9 +13,10 @@ from tests.kernels.test_hopper_matmul import DEADLINE_S, run
 from tests.kernels.test_routes import write_table
 
 from flopwatch.kernels.reference import matmul_reference
-from flopwatch.kernels.stream_k import Schedule, Workspace
+from flopwatch.kernels.stream_k import Schedule
 from flopwatch.kernels.thin_fp8 import CANDIDATES, MOST_FP8_ROWS, THIN_FP8, WIDE, prepare_thin_fp8
 from flopwatch.kernels.thin_matmul import MOST_ROWS, ThinConfig
+from flopwatch.kernels.workspace import Workspace
 from flopwatch.measure.numbers import difference
 from flopwatch.model import KernelFacts, from_json
 from flopwatch.poison import PoisonedAllocations

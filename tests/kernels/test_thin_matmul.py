@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from flopwatch.kernels.reference import matmul_reference
-from flopwatch.kernels.stream_k import Schedule, Workspace
+from flopwatch.kernels.stream_k import Schedule
 from flopwatch.kernels.thin_matmul import CANDIDATES, ThinConfig, thin_matmul
+from flopwatch.kernels.workspace import Workspace
 from flopwatch.measure.numbers import difference
 from flopwatch.poison import PoisonedAllocations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flopwatch.kernels.hopper_matmul import HopperConfig
     from flopwatch.kernels.launch import Arrange
     from flopwatch.kernels.prepared import Prepared
-    from flopwatch.kernels.stream_k import Workspace
+    from flopwatch.kernels.workspace import Workspace
 
 #: Of 8 bits, 128 bytes of a row: as many as 64 elements of 16 bits, so that the tiles fit as they do in 16 bits. It is
 #: also after how many products cuBLASLt and DeepGEMM add sums of the tensor cores in float32.

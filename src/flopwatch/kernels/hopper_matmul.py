@@ -15,14 +15,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from flopwatch.kernels.hopper_matmul_kernel import hopper_matmul_kernel
 from flopwatch.kernels.prepared import Prepared
-from flopwatch.kernels.stream_k import (
-    Balance,
-    Schedule,
-    Workspace,
-    in_workspace,
-    without_workspace,
-    workspace_for,
-)
+from flopwatch.kernels.stream_k import Balance, Schedule
+from flopwatch.kernels.workspace import Workspace, in_workspace, without_workspace, workspace_for
 
 if TYPE_CHECKING:
     from flopwatch.kernels.launch import Arrange

@@ -20,7 +20,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -29,9 +28,7 @@ import triton.language as tl
 from flopwatch.kernels.eights import eights, in_eights
 from flopwatch.kernels.prepared import Prepared
 from flopwatch.kernels.tiles import first_contributor, tile_position, visit, visits
-
-if TYPE_CHECKING:
-    from flopwatch.kernels.launch import Arrange
+from flopwatch.kernels.workspace import Workspace, in_workspace, workspace_for
 
 #: Products of these numbers are computed in 32 bits on the GPU.
 _INT32 = 2**31
@@ -106,102 +103,6 @@ class Schedule:
                 "  do:  share fewer tiles, or take larger ones"
             )
         return cls(programs=programs, shared=shared)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Workspace:
-    """Where programs leave their parts.
-
-    Attributes:
-        parts: float32, one tile a program.
-        flags: int32, zero but between the writing of a part and its reading. Whoever reads resets it, so that a launch
-            finds what the one before it found, and a CUDA graph can be replayed.
-    """
-
-    parts: torch.Tensor
-    flags: torch.Tensor
-
-    @classmethod
-    def of(cls, schedule: Schedule, tile_elements: int, groups: int = 1, *, device: torch.device) -> Workspace:
-        """Make one for launches that follow one another.
-
-        Args:
-            schedule: of the product.
-            tile_elements: rows times columns of a tile.
-            groups: parts that a program's tile is written and waited for in.
-            device: of the operands.
-        """
-        parts = torch.empty(schedule.programs * tile_elements, device=device, dtype=torch.float32)
-        return cls(parts=parts, flags=torch.zeros(schedule.programs * groups, device=device, dtype=torch.int32))
-
-    def is_enough(self, schedule: Schedule, tile_elements: int, groups: int = 1) -> bool:
-        """Tell whether a launch that needs as much as `of` would make fits in here."""
-        return (
-            self.parts.numel() >= schedule.programs * tile_elements and self.flags.numel() >= schedule.programs * groups
-        )
-
-
-#: Streams whose workspace is kept, of up to 34 MB (132 parts of 256x256 elements).
-_MOST_WORKSPACES = 16
-_workspaces: dict[tuple[int | None, int], Workspace] = {}
-
-
-def workspace_for(
-    schedule: Schedule,
-    tile_elements: int,
-    groups: int = 1,
-    *,
-    device: torch.device,
-    given: Workspace | None = None,
-    stream: int | None = None,
-) -> Workspace:
-    """Return the workspace that was given, if any, or that of the current stream, on which launches follow one another.
-
-    Who knows the current stream names it, which spares asking torch for it.
-
-    What is captured into a CUDA graph gets one of its own for each call, in the graph's memory, since the graph may be
-    replayed beside others on any stream. To spare the graph the zeroing of its flags, give a launch a workspace.
-
-    Raises:
-        ValueError: that which was given is too small.
-    """
-    if given is not None:
-        if not given.is_enough(schedule, tile_elements, groups):
-            raise ValueError(
-                f"the workspace is too small: {given.parts.numel()} elements and {given.flags.numel()} flags\n"
-                f"  why: {schedule.programs} programs leave {tile_elements} elements and {groups} flags each\n"
-                "  do:  make one by Workspace.of, or give none"
-            )
-        return given
-    if torch.cuda.is_current_stream_capturing():
-        return Workspace.of(schedule, tile_elements, groups, device=device)
-    if stream is None:
-        stream = torch.cuda.current_stream(device).cuda_stream
-    key = (device.index, stream)
-    kept = _workspaces.get(key)
-    if kept is None or not kept.is_enough(schedule, tile_elements, groups):
-        if kept is None and len(_workspaces) >= _MOST_WORKSPACES:
-            _workspaces.clear()  # the allocator hands memory on in the order of its stream
-        kept = _workspaces[key] = Workspace.of(schedule, tile_elements, groups, device=device)
-    return kept
-
-
-def in_workspace(schedule: Schedule, tile_elements: int, groups: int = 1, *, device: torch.device) -> Arrange:
-    """Return what adds a workspace's addresses to those of A, B and C: that of the stream on which a launch is made.
-
-    Args: as of `workspace_for`.
-    """
-
-    def arranged(stream: int, a: int, b: int, c: int) -> tuple[tuple[int, ...], Workspace]:
-        workspace = workspace_for(schedule, tile_elements, groups, device=device, stream=stream)
-        return (a, b, c, workspace.parts.data_ptr(), workspace.flags.data_ptr()), workspace
-
-    return arranged
-
-
-def without_workspace(_stream: int, a: int, b: int, c: int) -> tuple[tuple[int, ...], None]:
-    """Put the address of C where a kernel that shares no tile wants a workspace, which it never touches."""
-    return (a, b, c, c, c), None
 
 
 _tile_position = triton.jit(tile_position)

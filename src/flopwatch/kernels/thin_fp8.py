@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from flopwatch.kernels.prepared import Prepared
-    from flopwatch.kernels.stream_k import Workspace
+    from flopwatch.kernels.workspace import Workspace
 
 #: Rows of A that are thin: twice those of 16 bits, which take as many bytes.
 MOST_FP8_ROWS = 128

@@ -20,7 +20,8 @@ import triton.language as tl
 
 from flopwatch.kernels.eights import eights, in_eights
 from flopwatch.kernels.prepared import Prepared
-from flopwatch.kernels.stream_k import Schedule, Workspace, in_workspace, without_workspace, workspace_for
+from flopwatch.kernels.stream_k import Schedule
+from flopwatch.kernels.workspace import Workspace, in_workspace, without_workspace, workspace_for
 
 if TYPE_CHECKING:
     from flopwatch.kernels.launch import Arrange
