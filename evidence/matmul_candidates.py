@@ -29,6 +29,7 @@ from evidence.routes import take_plain_kernels
 from evidence.turns import GpuTurns, is_alive
 from flopwatch.kernels import stream_k, triton_matmul
 from flopwatch.kernels.hopper_choice import predicted_cycles, product_config, schedule_of, tiles_of
+from flopwatch.kernels.hopper_cluster import CLUSTER, ClusterConfig, hopper_cluster_matmul, prepare_cluster
 from flopwatch.kernels.hopper_matmul import (
     OTHER_GROUPS,
     TILES,
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from evidence.race import Call, Maker
     from flopwatch.kernels.prepared import Prepared
 
-    Config: TypeAlias = HopperConfig | ShortConfig | ThinConfig | StreamKConfig
+    Config: TypeAlias = HopperConfig | ShortConfig | ClusterConfig | ThinConfig | StreamKConfig
 
 #: Multiprocessors of an H200, for which the candidates are ordered.
 PROCESSORS = 132
@@ -82,6 +83,11 @@ PLAIN_BELOW = 2**36
 #: Products with `hopper_short_kernel`: multiplications and elements of C, of which 2**23 are two waves of its largest
 #: tiles. Of its tiles the best are raced as they leave by the tensor memory accelerator, the very best also directly.
 SHORT_BELOW, SHORT_WAVES, MOST_SHORT, MOST_DIRECT = 2**34, 2**23, 5, 3
+#: Of its clusters, by the same measure; those of one program, too, which Triton 3.6 has. Of so few rows that most of a
+#: tile would be beyond them, none.
+MOST_CLUSTERS, CLUSTER_ROWS = 32, 64
+#: Bytes that a multiprocessor can take from L2 in a cycle, and that L2 gives all of them together: 96 slices.
+_PORT, _L2 = 64.0, 96 * 64.0
 #: Of one of its programs, as `flopwatch.kernels.hopper_choice` has them: bytes that a multiprocessor loads in a cycle,
 #: and cycles that a tile costs beside its steps.
 _FILL, _TILE = 50.0, 1500.0
@@ -135,7 +141,32 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Config]
         )
         chosen += short[:MOST_SHORT]
         chosen += [replace(tile, through_shared=False) for tile in short[:MOST_DIRECT]]
+        if m >= CLUSTER_ROWS:
+            chosen += sorted(
+                CLUSTER.values(), key=lambda config: cluster_cycles(config, m, n, k, processors=processors)
+            )[:MOST_CLUSTERS]
     return {str(config): config for config in chosen}
+
+
+def cluster_cycles(config: ClusterConfig, m: int, n: int, k: int, *, processors: int = PROCESSORS) -> float:
+    """Estimate how long what a product waits for most takes: a port of L2, all of L2, or the tensor cores.
+
+    An instruction reads 64 rows of A and its columns of B from shared memory, 128 bytes a cycle, so that one of few
+    columns takes longer than it multiplies. What is not waited for most counts a tenth, to order what is equal.
+
+    >>> alone = ClusterConfig(block_m=64, block_n=128, stages=9)
+    >>> cluster_cycles(alone, 1024, 1024, 1024) > cluster_cycles(replace(alone, cluster_m=2), 1024, 1024, 1024)
+    True
+    """
+    tiles_m = math.ceil(m / (config.block_m * config.cluster_m)) * config.cluster_m
+    tiles_n = math.ceil(n / (config.columns * config.cluster_n)) * config.cluster_n
+    waves = math.ceil(tiles_m * tiles_n / processors)
+    port = (config.block_m + config.columns) * 2 * k * waves / _PORT
+    loaded = config.block_m / config.cluster_n + config.columns / config.cluster_m
+    cache = loaded * 2 * k * tiles_m * tiles_n / _L2
+    parts = [columns for columns in (config.block_n, config.more_n) if columns]
+    multiply = sum(max(part / 2, 16 + part / 4) for part in parts) * config.block_m / 64 * k / 16 * waves
+    return max(port, cache, multiply) + 0.1 * (port + cache + multiply)
 
 
 def short_cycles(config: ShortConfig, m: int, n: int, k: int, *, processors: int = PROCESSORS) -> float:
@@ -177,6 +208,8 @@ def prepared(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, config: Config) 
             return prepare_hopper(a, b, c, config)
         case ShortConfig():
             return prepare_short(a, b, c, config)
+        case ClusterConfig():
+            return prepare_cluster(a, b, c, config)
         case ThinConfig():
             return prepare_thin(a, b, c, config)
         case StreamKConfig():
@@ -186,12 +219,14 @@ def prepared(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, config: Config) 
 def multiply(a: torch.Tensor, b: torch.Tensor, config: Config, workspace: Workspace) -> torch.Tensor:
     """Multiply by a candidate; what tensor maps do not take is copied first, which is part of its time."""
     match config:
-        case HopperConfig() | ShortConfig():
+        case HopperConfig() | ShortConfig() | ClusterConfig():
             columns = b.shape[1]
             if not can_multiply(a, b):
                 a, b = in_scratch(a, b)
             if isinstance(config, ShortConfig):
                 c = hopper_short_matmul(a, b, config)
+            elif isinstance(config, ClusterConfig):
+                c = hopper_cluster_matmul(a, b, config)
             else:
                 c = hopper_matmul(a, b, config, workspace=workspace)
             return c if c.shape[1] == columns else c[:, :columns].contiguous()
@@ -216,7 +251,8 @@ class MatmulExperiment:
         """What outcomes depend on: the kernels' files and who compiles them."""
         folder = Path(stream_k.__file__).parent
         others = (folder / f"{name}.py" for name in ("stream_k", "thin_matmul", "tiles", "eights", "matmul", "configs"))
-        files = [*sorted(folder.glob("hopper_matmul*.py")), *sorted(folder.glob("hopper_short*.py")), *others]
+        hopper = [path for kind in ("matmul", "short", "cluster") for path in sorted(folder.glob(f"hopper_{kind}*.py"))]
+        files = [*hopper, *others]
         text = b"".join(path.read_bytes() for path in files)
         return f"{hashlib.sha256(text).hexdigest()[:16]} triton {triton.__version__} torch {torch.__version__}"
 
@@ -253,6 +289,8 @@ class MatmulExperiment:
             elif isinstance(config, ShortConfig):
                 fits = m % config.block_m == n % config.block_n == 0
                 jobs.append(Compilation(_EVEN if fits else _SMALL, dtype, config))
+            elif isinstance(config, ClusterConfig):
+                jobs.append(Compilation(_EVEN, dtype, config))
             else:
                 jobs.append(Compilation((m, n, k), dtype, config))
         return jobs
@@ -325,6 +363,8 @@ class MatmulExperiment:
                 kernel = "hopper_matmul_kernel"
             case ShortConfig() if can_multiply_short(a, b):
                 kernel = "hopper_short_kernel"
+            case ClusterConfig() if can_multiply_short(a, b):
+                kernel = "hopper_cluster_kernel"
             case ThinConfig():
                 kernel = "thin_matmul_kernel"
             case StreamKConfig():

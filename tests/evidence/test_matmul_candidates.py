@@ -13,6 +13,7 @@ from evidence.matmul_candidates import HELD_OUT, PLAIN, Compilation, MatmulExper
 from evidence.peer_shapes import MATMUL, MATMUL_DTYPES
 from evidence.race import Point
 
+from flopwatch.kernels.hopper_cluster import ClusterConfig
 from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
 from flopwatch.kernels.hopper_short import ShortConfig
 from flopwatch.kernels.stream_k import Balance, Schedule
@@ -34,7 +35,7 @@ def test_every_shape_is_raced_in_both_dtypes_float16_first() -> None:
 def test_every_shape_has_about_a_dozen_candidates_with_names_of_their_own(shape: str) -> None:
     configs = candidates(shape)
 
-    assert 10 <= sum(not isinstance(config, ShortConfig) for config in configs.values()) <= 15
+    assert 10 <= sum(not isinstance(config, ShortConfig | ClusterConfig) for config in configs.values()) <= 15
     assert len(set(configs.values())) == len(configs)
 
 

@@ -53,15 +53,14 @@ COMPILED = (
     "short 64x128x64 s9 w8 x1 tma/bfloat16/rows",
     "short 128x256x64 s4 w8 x1 tma/float16/rows",
 )
-#: Of one tile, with both ways to store: draws operands, multiplies with poisoned outputs, prints the largest error of
-#: each product. Of shapes there are one step that is not whole, fewer steps than stages, as many, one more, and several
-#: laps, with edges of all kinds. Then what a race between refills and products would break now and then, and rows of C
-#: that are not neighbours.
-PROGRAM = """
+#: What a program begins with that has `product` and a `config`: draws operands, multiplies with poisoned outputs, and
+#: prints the largest error of each product. Of shapes there are one step that is not whole, fewer steps than stages,
+#: as many, one more, and several laps, with edges of all kinds. Then what a race between refills and products would
+#: break now and then, and rows of C that are not neighbours.
+CHECKS = """
 import sys
 from dataclasses import replace
 import torch
-from flopwatch.kernels.hopper_short import SHORT_TILES, hopper_short_matmul
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.measure.numbers import difference
 from flopwatch.poison import PoisonedAllocations
@@ -76,7 +75,7 @@ def check(name, a, b, c):
 
 def multiply(a, b):
     with PoisonedAllocations():
-        return hopper_short_matmul(a, b, config)
+        return product(a, b, config)
 
 def shapes():
     lap = config.stages * config.block_k
@@ -100,7 +99,7 @@ def reuse():
     check("the last of 200 calls", a, b, c)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        results = [hopper_short_matmul(a, b, config) for _ in range(4)]
+        results = [product(a, b, config) for _ in range(4)]
     for replay in range(20):
         for c in results:
             c.fill_(float("nan"))
@@ -109,10 +108,17 @@ def reuse():
     for c in results:
         check("replayed", a, b, c)
     wide = torch.full((1024, 1040), float("nan"), device="cuda", dtype=torch.float16)
-    hopper_short_matmul(a, b, config, out=wide[:, 8:1032])
+    product(a, b, config, out=wide[:, 8:1032])
     check("in a wider matrix", a, b, wide[:, 8:1032])
     beside = torch.cat((wide[:, :8], wide[:, 1032:]), 1)
     print(config, "beside it", 0.0 if beside.isnan().all() else "inf")
+"""
+#: Lines that the checks of one configuration print.
+CHECKED = 9 * 3 + 7
+#: Of one tile, with both ways to store.
+PROGRAM = f"""
+{CHECKS}
+from flopwatch.kernels.hopper_short import SHORT_TILES, hopper_short_matmul as product
 
 tile = SHORT_TILES[int(sys.argv[1])]
 for config in (tile, replace(tile, through_shared=False)):
@@ -214,5 +220,5 @@ def test_float8_is_for_another_kernel(normal: Normal) -> None:
 def test_every_configuration_is_right(place: int) -> None:
     lines = run(PROGRAM, str(place), deadline_s=DEADLINE_S)
 
-    assert len(lines) == 2 * (9 * 3 + 7)
+    assert len(lines) == 2 * CHECKED
     assert [line for line in lines if float(line.split()[-1]) > 1.0] == []

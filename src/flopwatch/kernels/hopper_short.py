@@ -77,6 +77,23 @@ def can_multiply_short(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.element_size() == 2 and can_multiply(a, b)  # noqa: PLR2004 - bytes
 
 
+def product_for(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+    """Return where the product goes: `out`, or a new tensor.
+
+    Raises:
+        ValueError: the operands, or `out`, do not lie as tensor maps want them.
+    """
+    if out is None and can_multiply_short(a, b):
+        out = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
+    if out is None or not can_multiply_short(a, b) or not _has_mapped_rows(out) or out.dtype != a.dtype:
+        raise ValueError(
+            f"these matrices have no tensor maps: {tuple(a.shape)} times {tuple(b.shape)}, {a.dtype}\n"
+            f"  why: their strides are {a.stride()} and {b.stride()}, and rows must start at multiples of 16 bytes\n"
+            "  do:  copy them to aligned memory first (flopwatch.kernels.scratch)"
+        )
+    return out
+
+
 def prepare_short(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: ShortConfig) -> Prepared:
     """Prepare the launch of `hopper_short_matmul` that writes `out`."""
     (M, K), N = a.shape, b.shape[1]
@@ -125,14 +142,7 @@ def hopper_short_matmul(
     Raises:
         ValueError: the operands, or `out`, do not lie as tensor maps want them.
     """
-    if out is None and can_multiply_short(a, b):
-        out = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
-    if out is None or not can_multiply_short(a, b) or not _has_mapped_rows(out) or out.dtype != a.dtype:
-        raise ValueError(
-            f"these matrices have no tensor maps: {tuple(a.shape)} times {tuple(b.shape)}, {a.dtype}\n"
-            f"  why: their strides are {a.stride()} and {b.stride()}, and rows must start at multiples of 16 bytes\n"
-            "  do:  copy them to aligned memory first (flopwatch.kernels.scratch)"
-        )
+    out = product_for(a, b, out)
     with torch.cuda.device(a.device):
         prepare_short(a, b, out, config).launch()
     return out
