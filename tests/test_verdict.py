@@ -49,6 +49,12 @@ def test_a_broken_case_says_why() -> None:
     )
 
 
+def test_a_case_that_fails_on_base_alone_says_why() -> None:
+    assert judge_numbers(FAILED, side(0.5), ceiling_eps=CEILING)[1] == (
+        "runs on head, fails on base (CompilationError: at 3:4: no)"
+    )
+
+
 def test_equal_bits_need_no_reference() -> None:
     assert judge_numbers(Side(bits=("a", "b")), Side(bits=("a", "b")), ceiling_eps=CEILING) == (None, "")
 

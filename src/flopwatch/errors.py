@@ -4,6 +4,7 @@
     ├── UsageError            exit 2: the command line asks for something impossible
     ├── ConfigError           exit 2: [tool.flopwatch] is wrong; all problems at once
     ├── SuiteError            exit 2: a benchmark suite cannot be loaded or declares nonsense
+    │   └── BrokenImportError   exit 2: likewise, and not for want of what it imports
     ├── GitError              exit 2: the commit, the repository or the worktree is not to be had
     ├── UnsupportedTritonError  exit 2: the installed Triton is outside the supported range
     ├── UndecidedError        exit 3: nothing could be measured or compared
@@ -64,6 +65,10 @@ class ConfigError(FlopwatchError):
 
 class SuiteError(FlopwatchError):
     """A benchmark suite cannot be loaded, or declares nonsense."""
+
+
+class BrokenImportError(SuiteError):
+    """A suite cannot be loaded, though all that it imports may be there: some of that raises something else."""
 
 
 class GitError(FlopwatchError):

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 #: `NUMBERS_FLOOR_EPS` (rounding the result once costs half an epsilon).
 NUMBERS_FACTOR = 2.0
 NUMBERS_FLOOR_EPS = 1.0
-#: Failures which say that base's checkout does not have what the suite calls.
+#: Failures which say that base's checkout does not have what the suite calls. One that cannot be imported for another
+#: reason, such as a syntax error, is not among them (`flopwatch.errors.BrokenImportError`).
 MISSING_ON_BASE = frozenset({"SuiteError", "ImportError", "ModuleNotFoundError", "AttributeError"})
 
 
@@ -84,7 +85,7 @@ def judge_numbers(base: Side, head: Side, *, ceiling_eps: float) -> tuple[Mark |
 
 
 def _judge_failure(failure: Failure, base: Side) -> tuple[Mark | None, str]:
-    cause = f"{failure.kind}: {failure.message.splitlines()[0]}"
+    cause = _cause(failure)
     if base.failure is not None and base.bits:
         return Mark.UNSURE, f"results differ, and their reference fails ({cause})"
     if base.failure is not None:
@@ -96,10 +97,14 @@ def _judge_new(head: Numbers, base: Side, *, ceiling_eps: float) -> tuple[Mark |
     """Judge a case that base cannot run: by the ceiling alone, and only where base's failure is that it lacks it."""
     if not head.finite or eps_of(head) > ceiling_eps:
         return Mark.BROKEN, f"new, and wrong: error {eps_of(head):.3g} eps, ceiling {ceiling_eps:g}"
-    kind = base.failure.kind if base.failure is not None else ""
-    if kind in MISSING_ON_BASE:
+    failure = base.failure
+    if failure is not None and failure.kind in MISSING_ON_BASE:
         return None, "not compared: new, base does not have it"
-    return Mark.UNSURE, f"runs on head, fails on base ({kind})"
+    return Mark.UNSURE, f"runs on head, fails on base ({_cause(failure) if failure else 'not run'})"
+
+
+def _cause(failure: Failure) -> str:
+    return f"{failure.kind}: {failure.message.splitlines()[0]}"
 
 
 def judge_memory(base: Side, head: Side) -> tuple[Mark | None, str]:

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import pytest
 from tests.compare.conftest import FakeSides, FakeWatch, Gpu, declared
 
-from flopwatch.gate.pairs import FAILURE_TRIALS, MAX_FAILURES, Observer, Pairs
+from flopwatch.gate.pairs import FAILURE_TRIALS, MAX_FAILURES, Observer, Pairs, Relay
 from flopwatch.gate.result import CaseVerdict
 from flopwatch.gate.sides import Arm
 
@@ -182,3 +184,66 @@ def test_a_worker_that_was_replaced_during_a_pair_is_no_neighbour() -> None:
     found.measure([ADD, MATMUL], 2)
     assert len({snapshot.processes for snapshot in found.snapshots}) == 4
     assert found.unfit() == ""
+
+
+@dataclass(kw_only=True)
+class Timekeeper:
+    """Stands in for a worker that says when it starts and when it has ended, and is called for either."""
+
+    name: str
+    said: list[str]
+    starts: Callable[[], object] = lambda: None
+    ends: Callable[[], object] = lambda: None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ends()
+        self.said.append(f"{self.name} ended")
+
+    def wake(self) -> None:
+        self.said.append(f"{self.name} started")
+        self.starts()
+
+
+def fresh(*workers: Timekeeper) -> list[Worker]:
+    return cast("list[Worker]", list(workers))
+
+
+def test_a_pair_starts_while_the_one_before_ends_and_measures_when_that_is_gone() -> None:
+    said: list[str] = []
+    started = threading.Event()
+    zero = Timekeeper(name="zero", said=said)
+    one = Timekeeper(name="one", said=said, ends=lambda: started.wait(10))
+    late = Timekeeper(name="late", said=said, starts=started.set)
+    with Relay() as relay:
+        with relay.workers(fresh(zero, one)):
+            said.append("measured")
+        with relay.workers(fresh(late)):
+            said.append("measured again")
+    assert said[2:] == ["measured", "late started", "one ended", "zero ended", "measured again", "late ended"]
+
+
+def test_what_goes_wrong_in_a_pair_ends_its_workers_first() -> None:
+    said: list[str] = []
+
+    def go_wrong() -> None:
+        with Relay() as relay, relay.workers(fresh(Timekeeper(name="zero", said=said))):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        go_wrong()
+    assert said == ["zero started", "zero ended"]
+
+
+def test_workers_that_do_not_end_are_told_of() -> None:
+    def fail() -> None:
+        raise OSError("no such process")
+
+    def measure() -> None:
+        with Relay() as relay, relay.workers(fresh(Timekeeper(name="zero", said=[], ends=fail))):
+            pass
+
+    with pytest.raises(OSError, match="no such process"):
+        measure()

@@ -124,6 +124,34 @@ def test_a_suite_that_only_head_can_run_is_new_not_broken(toy: ToyRepository) ->
     assert result.exit_code == 3  # nothing could be compared
 
 
+def test_a_base_that_does_not_import_is_told_with_its_cause_and_accuses_nobody(toy: ToyRepository) -> None:
+    toy.edit("import torch\n", "import torch\nraise OSError('no licence')\n")
+    toy.commit("cannot be imported")
+    toy.edit("raise OSError('no licence')\n", "")
+    result = gate(toy)
+    assert marks(result) == {Mark.UNSURE}
+    assert all("OSError: no licence" in verdict.reason for verdict in result.verdicts)
+    assert result.exit_code == 3
+
+
+def test_a_case_that_head_s_suites_no_longer_declare_is_named(toy: ToyRepository) -> None:
+    toy.suite.write_text(toy.suite.read_text(encoding="utf-8").replace('["float16", "float32"]', '["float32"]'))
+    result = gate(toy)
+    assert [verdict.case.values[1] for verdict in result.verdicts] == ["float32"]
+    assert result.notes == ("no longer declared by the suites, so not compared: Scale[1000000,float16,flopwatch]",)
+    assert gate(toy, select="float32").notes == ()
+
+
+def test_a_suite_that_is_gone_is_missed_though_it_does_not_import_on_base(toy: ToyRepository) -> None:
+    other = toy.suite.with_name("other.py")
+    other.write_text("import no_such_module\n", encoding="utf-8")
+    toy.commit("a suite that nobody can import")
+    other.unlink()
+    (note,) = gate(toy).notes
+    assert note.startswith("whether head's suites lack a case of base's benchmarks.other is not known: ")
+    assert "No module named 'no_such_module'" in note
+
+
 def test_commits_can_be_named(toy: ToyRepository) -> None:
     toy.edit("mask=mask) * factor", "mask=mask) * factor * 1.01")
     toy.commit("wrong")

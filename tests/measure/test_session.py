@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.measure.conftest import write_code
 
-from flopwatch.errors import SuiteError, UsageError
+from flopwatch.errors import BrokenImportError, SuiteError, UsageError
 from flopwatch.measure.client import CaseFailed, Code, Mode, Nursery, Worker
 from flopwatch.measure.protocol import Method, Op, Plan, Request
 from flopwatch.measure.session import HISTORY_SAMPLES, Session, failure_of, serve
@@ -230,8 +230,15 @@ def test_hello_has_the_versions_of_the_whole_toolchain(session: Session, monkeyp
 
 
 def test_a_suite_that_is_not_there_is_an_error_that_names_what_could_not_be_imported(session: Session) -> None:
-    with pytest.raises(SuiteError, match=r"no suite 'Snow'; session_suites\.bad: LookupError: no licence"):
+    with pytest.raises(BrokenImportError, match=r"no suite 'Snow'; session_suites\.bad: LookupError: no licence"):
         session.suite(Case(suite="Snow", values=("flopwatch",)))
+
+
+def test_what_is_not_there_to_be_imported_is_another_error_than_what_raises(session: Session) -> None:
+    session.discovery.failures["session_suites.bad"] = ImportError("cannot import name 'snow'")
+    with pytest.raises(SuiteError, match="cannot import name 'snow'") as raised:
+        session.suite(Case(suite="Snow", values=("flopwatch",)))
+    assert raised.type is SuiteError
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ ALPHA = 0.005
 class ReasonsAlone:
     """A meter that does not tell the clock: a peer that draws more power runs at a lower one, which belongs to it.
 
-    So no pair is left out for its clocks, as a gate does where they differ now and then: two providers differ in every
-    pair, bad differs from good in every pair of a bisection, and the test is exact with such pairs as without them.
+    So no pair is left out, or noted, for its clocks: two providers differ in every pair, bad differs from good in every
+    pair of a bisection, and the test is exact with such pairs as without them.
     """
 
     def __init__(self, watch: Watch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import concurrent.futures
 import contextlib
 import math
 import secrets
@@ -24,7 +25,7 @@ from flopwatch.measure.protocol import Method, Plan
 from flopwatch.model import Case, Choice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 #: A case that failed in so many pairs is not measured further, and is tried so often on either side by itself.
 MAX_FAILURES = 2
@@ -45,6 +46,39 @@ class Observer:
 
     def cases(self, done: int, planned: int) -> None:
         """Hear how many cases are compiled of those that there are."""
+
+
+class Relay(contextlib.AbstractContextManager["Relay"]):
+    """Lets the workers of a pair end while those of the next one start: CUDA takes its time for both.
+
+    Nothing is measured before the last process of the pair before is gone.
+    """
+
+    def __init__(self) -> None:
+        self._pool = concurrent.futures.ThreadPoolExecutor(1)
+        self._ending: concurrent.futures.Future[None] | None = None
+
+    @contextlib.contextmanager
+    def workers(self, fresh: Sequence[Worker]) -> Iterator[Sequence[Worker]]:
+        """Start the workers of a pair; what goes wrong while they are in use ends them at once."""
+        with contextlib.ExitStack() as stack:
+            for worker in fresh:
+                stack.enter_context(worker)
+            side_by_side(lambda worker: worker.wake(), fresh)
+            self._wait()
+            yield fresh
+            self._ending = self._pool.submit(stack.pop_all().close)  # slot 1 first, which has borrowed from slot 0
+
+    def _wait(self) -> None:
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            ending.result()
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._wait()
+        finally:
+            self._pool.shutdown()
 
 
 @dataclass(kw_only=True)
@@ -90,10 +124,11 @@ class Experiment(abc.ABC):
     def measure(self, cases: Sequence[Case], pairs: int) -> list[PairLog]:
         """Measure fresh pairs of these cases."""
         found = []
-        for number in range(pairs):
-            self.observer.pairs(number, pairs)
-            found.append(self._pair(cases))
-            self.logs.append(found[-1])
+        with Relay() as relay:
+            for number in range(pairs):
+                self.observer.pairs(number, pairs)
+                found.append(self._pair(cases, relay))
+                self.logs.append(found[-1])
         self.observer.pairs(pairs, pairs)
         return found
 
@@ -137,18 +172,15 @@ class Experiment(abc.ABC):
             notes.append(f"not captured into a graph, so timed as the host enqueues them: {', '.join(uncaptured)}")
         return tuple(notes)
 
-    def _pair(self, cases: Sequence[Case]) -> PairLog:
+    def _pair(self, cases: Sequence[Case], relay: Relay) -> PairLog:
         start = time.monotonic()
         head_slot = int(self.toss())
         arms = (Arm.BASE, Arm.HEAD) if head_slot else (Arm.HEAD, Arm.BASE)
         log = PairLog(
             stage=self.stage, head_slot=head_slot, seconds=0.0, log_ratios={}, launch_log_ratios={}, faults={}
         )
-        with contextlib.ExitStack() as stack:
-            workers = [
-                stack.enter_context(self.sides.worker(Mode.GPU, arm, anew=self.anew)) for arm in self._started(arms)
-            ]
-            side_by_side(lambda worker: worker.wake(), workers)
+        fresh = [self.sides.worker(Mode.GPU, arm, anew=self.anew) for arm in self._started(arms)]
+        with relay.workers(fresh) as workers:
             for case in secrets.SystemRandom().sample(list(cases), len(cases)):
                 if self.given_up(case):
                     log.faults[case.id] = "failed too often before"

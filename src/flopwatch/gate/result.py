@@ -59,8 +59,8 @@ class PairLog:
 
     `log_ratios` are log(head seconds / base seconds) by the case's name; `launch_log_ratios` the same of the cost to
     the host. `faults` say why a case has none: a failure, or a GPU that slowed down. `clock_log_ratios` are log(head's
-    clock / base's) where the two slots ran at different clocks: a case is judged without those pairs while they are
-    fewer than half (`stats.table`).
+    clock / base's) where the two slots ran at different clocks: such pairs are used like all others. `seconds` go from
+    the start of the processes to the last case; their end is part of the next pair's.
     """
 
     stage: str

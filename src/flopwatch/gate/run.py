@@ -126,7 +126,7 @@ def run_gate(
         unfit=times.unfit,
         interrupted=times.interrupted,
         seconds=time.monotonic() - start,
-        notes=(*sides.notes, *times.notes),
+        notes=(*found.notes, *sides.notes, *times.notes),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from flopwatch.errors import SuiteError, UndecidedError
+from flopwatch.gate.dropped import dropped_cases, suites_of_base
 from flopwatch.gate.result import Uncovered
 from flopwatch.gate.shares import Shares
 from flopwatch.gate.sides import Arm, Sides
@@ -62,6 +63,7 @@ class StaticFindings:
         head: likewise.
         identical: the cases whose both sides run the very same.
         untuned: those that call no autotuner on either side, on this GPU.
+        notes: what else is worth knowing.
     """
 
     hello: Hello
@@ -70,6 +72,7 @@ class StaticFindings:
     head: CompiledSide
     identical: frozenset[Case]
     untuned: frozenset[Case] = frozenset()
+    notes: tuple[str, ...] = ()
 
 
 def find_static(sides: Sides, select: str) -> StaticFindings:
@@ -89,6 +92,9 @@ def find_static(sides: Sides, select: str) -> StaticFindings:
                 worker.start(ahead=place > 0)
             return list(workers.values())
 
+        before = suites_of_base(sides)
+        if before is not None:
+            stack.enter_context(before).start(ahead=False)
         # Of each side the first is asked what it runs on, which starts CUDA where there is a GPU. The others get ready
         # to compile meanwhile.
         most, most_alone = (teams_for(sys.maxsize, sides=number) for number in (len(Arm), 1))
@@ -110,6 +116,7 @@ def find_static(sides: Sides, select: str) -> StaticFindings:
         for worker in _workers(others[needed:]):
             worker.abandon()
         compiled = _compile([first, *others[:needed]], cases, identify=not same_tree)
+        notes = dropped_cases(before, hello, select)
     head = compiled[Arm.HEAD]
     for_this_gpu = compiled_for_this_gpu(hello.compute_capability, sides.device)
     if same_tree:
@@ -124,7 +131,9 @@ def find_static(sides: Sides, select: str) -> StaticFindings:
             if for_this_gpu and is_same(base.identities.get(case, nothing), head.identities.get(case, nothing))
         )
     untuned = base.untuned & head.untuned if for_this_gpu else frozenset()
-    return StaticFindings(hello=hello, declared=declared, base=base, head=head, identical=identical, untuned=untuned)
+    return StaticFindings(
+        hello=hello, declared=declared, base=base, head=head, identical=identical, untuned=untuned, notes=notes
+    )
 
 
 def _workers(teams: Sequence[Team]) -> list[Worker]:

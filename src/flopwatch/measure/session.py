@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flopwatch import overlay
-from flopwatch.errors import SuiteError, UsageError
+from flopwatch.errors import BrokenImportError, SuiteError, UsageError
 from flopwatch.measure.footprints import case_footprints
 from flopwatch.measure.machine import toolchain_versions
 from flopwatch.measure.protocol import (
@@ -152,9 +152,12 @@ class Session:
         try:
             return self.discovery.suites[case.suite]()
         except KeyError:
-            causes = [f"{name}: {type(error).__name__}: {error}" for name, error in self.discovery.failures.items()]
+            failures = self.discovery.failures
+            causes = [f"{name}: {type(error).__name__}: {error}" for name, error in failures.items()]
             why = "a module cannot be imported here" if causes else "no module of the benchmarks folder declares it"
-            raise SuiteError("; ".join([f"no suite {case.suite!r}", *causes]), why=why) from None
+            lacks = all(isinstance(error, ImportError | AttributeError) for error in failures.values())
+            kind = SuiteError if lacks else BrokenImportError
+            raise kind("; ".join([f"no suite {case.suite!r}", *causes]), why=why) from None
 
     def prepare(
         self, case: Case, plan: Plan | None, pins: Sequence[Choice] = (), *, beside: bool = False, lent: str = ""

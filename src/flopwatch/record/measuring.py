@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flopwatch.model import Case
 
 #: A pair at fault is measured once more. Where the clocks of the two slots differ each time, they are the commits' own,
-#: as in a gate (`flopwatch.stats.table`), and the ratio stands.
+#: and the ratio stands, as in a gate.
 PAIR_TRIES = 2
 
 
