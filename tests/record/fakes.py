@@ -85,6 +85,7 @@ class Board:
         asked: for each timing, the checkout's seconds and the case.
         visited: for each visit of a pair, the arm and the case.
         working: processes on the GPU.
+        compiled: for each case that was compiled ahead, the arm, the case, and how many were timed before.
         foreign: processes of others on the GPU.
     """
 
@@ -97,6 +98,7 @@ class Board:
     visited: list[tuple[Arm, str]] = field(default_factory=list)
     clock_mhz: int = 1980
     working: int = 0
+    compiled: list[tuple[Arm, str, int]] = field(default_factory=list)
     foreign: tuple[int, ...] = ()
 
 
@@ -165,6 +167,11 @@ class FakeWorker:
 
     def memory(self, _case: Case) -> Memory:
         return Memory(peak_bytes=4096, growth_bytes=0.0)
+
+    def compile(self, case: Case, *, identify: bool) -> None:
+        assert not identify
+        self.board.compiled.append((self.arm, case.id, len(self.board.asked)))
+        self._fail_as("static", case)
 
     def facts(self, case: Case) -> tuple[KernelFacts, ...]:
         self._fail_as("static", case)

@@ -10,9 +10,14 @@ import pytest
 from tests.conftest import HAS_GPU
 from tests.record.conftest import ASV_CONF
 
+from flopwatch.config import load_config
 from flopwatch.errors import ExitCode, MachineError
 from flopwatch.gate.pairs import Observer
+from flopwatch.gate.sides import Arm
+from flopwatch.model import Case
 from flopwatch.record import RecordOptions, run_record
+from flopwatch.record.ahead import compile_ahead
+from flopwatch.record.checkouts import Checkouts
 from flopwatch.record.sidecar import read_cases
 
 if TYPE_CHECKING:
@@ -98,3 +103,22 @@ def test_a_gpu_measures_a_case_in_a_second_and_the_same_code_at_a_ratio_of_one(a
     assert [log.choices for log in logs if "torch" not in log.case] == [(), ()]  # nothing here is tuned
     # The first case starts the static worker.
     assert all(log.seconds <= 1 for log in logs[1:])
+
+
+@pytest.mark.skipif(HAS_GPU, reason="is about a machine without a GPU")
+def test_what_is_compiled_ahead_is_in_the_cache_from_which_the_gpu_takes_it(
+    toy: ToyRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    checkouts = Checkouts(load_config(toy.root), device="h200", suites=toy.root / "benchmarks", tree=toy.root)
+    cases = [Case(suite="Scale", values=("1000000", dtype, "flopwatch")) for dtype in ("float16", "float32", "none")]
+    counts: list[tuple[int, int]] = []
+    listener = Listener()
+    monkeypatch.setattr(listener, "cases", lambda *found: counts.append(found))
+
+    with checkouts:
+        compile_ahead(checkouts, [Arm.HEAD], cases, listener)
+
+    kernels = {path.parent.name for path in (tmp_path / "triton").rglob("*.cubin")}
+    assert len(kernels) == 2
+    assert counts == [(1, 3), (2, 3), (3, 3)]

@@ -144,6 +144,25 @@ def test_what_a_case_ran_in_is_not_known_where_it_did_not(repository: Repository
     assert repository.row(commit, "time")["result"][LARGE] == pytest.approx(2e-3, rel=1e-3)
 
 
+def test_what_cases_launch_is_compiled_before_the_first_of_them_is_timed(
+    repository: Repository, record: Record, board: Board
+) -> None:
+    anchor = repository.commit(2e-3)
+    commit = repository.commit(1e-3)
+
+    record(f"{commit}^!", anchor=anchor)
+
+    own = [case.id for case in CASES if case.provider == "flopwatch"]
+    assert sorted(board.compiled, key=str) == sorted(((arm, case, 0) for arm in Arm for case in own), key=str)
+
+
+def test_nothing_is_compiled_ahead_for_one_case(repository: Repository, record: Record, board: Board) -> None:
+    record(f"{repository.commit(1e-3)}^!", select="large")
+
+    assert board.asked
+    assert not board.compiled
+
+
 def test_nothing_but_failures_is_nothing_recorded(repository: Repository, record: Record, board: Board) -> None:
     repository.commit(2e-3)
     board.failing |= dict.fromkeys(("small", "large", "rare"), "planted")

@@ -23,6 +23,7 @@ from flopwatch.measure.machine import Machine, Snapshot
 from flopwatch.measure.nvml import Watch
 from flopwatch.measure.protocol import Method, Plan
 from flopwatch.model import Case, Choice, Failure
+from flopwatch.record.ahead import can_compile_ahead, compile_ahead
 from flopwatch.record.checkouts import Checkouts
 from flopwatch.record.measuring import Measured, OnGpu, WithoutGpu
 from flopwatch.record.result import RecordedCommit, RecordOptions
@@ -195,8 +196,12 @@ class Recorder:
                 for case in left:
                     self._save(tally, case, self._all_missing(case, failure))
                 return
-            bench, workers = self._bench(sides, static, runner, hello, stack)
             declared = {entry.case: entry for entry in hello.declared}
+            own = [case for case in left if case in declared and declared[case].own]
+            if self.watch is not None and can_compile_ahead(hello, self.site.device, own):
+                arms = tuple(Arm) if self.site.anchor else (Arm.HEAD,)
+                compile_ahead(sides, arms, own, self.site.observer)
+            bench, workers = self._bench(sides, static, runner, hello, stack)
             for case in left:
                 start = time.monotonic()
                 entry = declared.get(case)
