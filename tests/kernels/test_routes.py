@@ -15,6 +15,7 @@ from tests.conftest import HAS_GPU
 from flopwatch.compare.result import Speed
 from flopwatch.kernels import routes
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION
+from flopwatch.kernels.hopper_cluster import CLUSTER
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS
 from flopwatch.kernels.hopper_matmul import CONFIGS
 from flopwatch.kernels.hopper_short import SHORT
@@ -29,6 +30,8 @@ ROOT = Path(__file__).parents[2]
 GPU = "NVIDIA H200"
 HOPPER, THIN_NAME, STREAM = next(iter(CONFIGS)), next(iter(THIN)), next(iter(STREAM_K))
 ATTENTION = HOPPER_ATTENTION[64][0].name
+#: Of more columns than one instruction has, in two tensors.
+WIDE = next(name for name, config in CLUSTER.items() if config.more_n)
 #: A table's choices: kernel, configuration and key.
 CHOICES = (
     ("hopper_matmul_kernel", HOPPER, "1536, 1536, 1536, float16, float16, float16"),
@@ -37,6 +40,8 @@ CHOICES = (
     ("hopper_matmul_kernel", HOPPER, "64, 100, 64, float16, float16, float16"),
     ("hopper_short_kernel", next(iter(SHORT)), "768, 768, 1536, float16, float16, float16"),
     ("hopper_short_kernel", "gone", "768, 768, 512, float16, float16, float16"),
+    ("hopper_cluster_kernel", WIDE, "768, 768, 1024, float16, float16, float16"),
+    ("hopper_cluster_kernel", "gone", "768, 768, 640, float16, float16, float16"),
     ("thin_matmul_kernel", THIN_NAME, "16, 1536, 1536, float16, float16, float16"),
     ("thin_matmul_kernel", THIN_NAME, "128, 64, 64, float16, float16, float16"),
     ("stream_k_kernel", STREAM, "1280, 1280, 1280, float16, float16, float16"),
@@ -85,6 +90,8 @@ CALLS = {
     "shared": lambda: triton_matmul(half(1544, 1536), half(1536, 1536)),
     "short": lambda: triton_matmul(half(768, 1536), half(1536, 768)),
     "short that is gone": lambda: triton_matmul(half(768, 512), half(512, 768)),
+    "cluster": lambda: triton_matmul(half(768, 1024), half(1024, 768)),
+    "cluster that is gone": lambda: triton_matmul(half(768, 640), half(640, 768)),
     "thin": lambda: triton_matmul(half(16, 1536), half(1536, 1536)),
     "stream": lambda: triton_matmul(half(1280, 1280), half(1280, 1280)),
     "attention": lambda: flash_attention(*[half(2, 4, 256, 64)] * 3, causal=True),
@@ -129,6 +136,7 @@ TAKEN = {
     "whole": "hopper_matmul_kernel",
     "shared": "hopper_matmul_kernel",
     "short": "hopper_short_kernel",
+    "cluster": "hopper_cluster_kernel",
     "thin": "thin_matmul_kernel",
     "stream": "stream_k_kernel",
     "attention": "hopper_attention_kernel",
@@ -141,7 +149,13 @@ RULED = {
 }
 PLAIN_PRODUCTS = (
     *("A by columns", "no tuning", "blocks", "a small one", "one row, expanded"),
-    *("a configuration that is gone", "short that is gone", "rows of 200 bytes", "too many rows"),
+    *(
+        "a configuration that is gone",
+        "short that is gone",
+        "cluster that is gone",
+        "rows of 200 bytes",
+        "too many rows",
+    ),
 )
 PLAIN_ATTENTION = (
     *("attention of lengths", "a negative scale", "full attention", "four times the length", "few tiles"),
@@ -314,6 +328,7 @@ def test_all_that_tables_have_is_in_the_lists() -> None:
     named = {
         "hopper_matmul_kernel": CONFIGS | FP8_CONFIGS[False],
         "hopper_short_kernel": SHORT,
+        "hopper_cluster_kernel": CLUSTER,
         "thin_matmul_kernel": THIN | THIN_FP8[False],
         "stream_k_kernel": STREAM_K,
     }

@@ -21,6 +21,7 @@ from triton import knobs
 
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, can_attend, prepare
 from flopwatch.kernels.hopper_choice import attention_config, product_config
+from flopwatch.kernels.hopper_cluster import CLUSTER, prepare_cluster
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, can_multiply_fp8, prepare_hopper_fp8
 from flopwatch.kernels.hopper_matmul import CONFIGS, can_multiply, prepare_hopper
 from flopwatch.kernels.hopper_short import SHORT, can_multiply_short, prepare_short
@@ -37,7 +38,13 @@ if TYPE_CHECKING:
     from flopwatch.kernels.prepared import Prepared
 
 #: Kernels for products and for attention, beside the plain ones.
-PRODUCTS = ("hopper_matmul_kernel", "hopper_short_kernel", "thin_matmul_kernel", "stream_k_kernel")
+PRODUCTS = (
+    "hopper_matmul_kernel",
+    "hopper_short_kernel",
+    "hopper_cluster_kernel",
+    "thin_matmul_kernel",
+    "stream_k_kernel",
+)
 ATTENTION = ("hopper_attention_kernel",)
 #: For products of float8 with scales.
 FP8_PRODUCTS = ("hopper_matmul_kernel", "thin_matmul_kernel")
@@ -83,6 +90,8 @@ def _hopper_product(kernel: str, name: str, a: torch.Tensor, b: torch.Tensor, c:
         return None
     if kernel == "hopper_short_kernel":
         return prepare_short(a, b, c, SHORT[name]) if name in SHORT and can_multiply_short(a, b) else None
+    if kernel == "hopper_cluster_kernel":
+        return prepare_cluster(a, b, c, CLUSTER[name]) if name in CLUSTER and can_multiply_short(a, b) else None
     config = CONFIGS.get(name) if kernel else product_config(*c.shape, a.shape[1], processors=_processors(a))
     return None if config is None else prepare_hopper(a, b, c, config)
 
