@@ -7,8 +7,9 @@ import pytest
 from rich.console import Console
 
 from flopwatch.model import Case, Failure
-from flopwatch.report.sanitize import print_sanitized, sentence
+from flopwatch.report.sanitize import print_sanitized
 from flopwatch.report.sanitize_markdown import sanitized_markdown
+from flopwatch.report.sanitized import sentence
 from flopwatch.sanitize import CaseReport, Finding, Kind, Sanitized, Tool
 from flopwatch.sanitize.tools import NVIDIA
 

@@ -1,4 +1,4 @@
-"""``flopwatch report``: what a gate found out, for people and for systems that show it."""
+"""``flopwatch report``: what gates and sanitizers found out, for people and for systems that show it."""
 
 from __future__ import annotations
 
@@ -32,25 +32,26 @@ def add_report(verbs: Verbs) -> None:
         verbs,
         "report",
         _run,
-        summary="show results of gates: in a terminal, a pull request, a job, a test report or a page",
-        description="Show what gates found out, by their --json. The files may come from a machine that ran unread\n"
-        "code: what is not of the gate's form, or contradicts itself, is refused, and decides nothing.\n"
+        summary="show results of gates and sanitizers: in a terminal, a pull request, a job, a test report or a page",
+        description="Show what gates and sanitizers found out, by their --json. The files may come from a machine\n"
+        "that ran unread code: what is not of their form, or contradicts itself, is refused, and decides nothing.\n"
         "All but the terminal's format and --recompute needs the standard library alone.",
         examples=(
             "flopwatch report gate.json",
             'flopwatch report gate.json --format summary --out "$GITHUB_STEP_SUMMARY"',
+            "flopwatch report gate.json sanitized.json --format html --out report.html",
             "flopwatch report *.json --format markdown --pr 7 --sha $SHA --policy . --out comment.md",
         ),
         exit_codes={
             ExitCode.OK: "nothing regressed; of several results the worst decides: 1 before 3 before 4 before 2",
-            ExitCode.REGRESSED: "something regressed",
+            ExitCode.REGRESSED: "something regressed, or a kernel has a fault",
             ExitCode.USAGE: "usage or configuration error, or a waiver that has expired",
             ExitCode.UNDECIDED: "undecided, interrupted, or a result is refused",
             ExitCode.UNFIT: "the machine was unfit",
         },
     )
     report.add_argument(
-        "results", nargs="+", type=Path, metavar="RESULT", help="a file that flopwatch gate --json wrote"
+        "results", nargs="+", type=Path, metavar="RESULT", help="a file that gate --json or sanitize --json wrote"
     )
     report.add_argument("--format", choices=FORMATS, default="terminal", help="how they are shown (terminal)")
     report.add_argument("--out", type=Path, default=_STDOUT, metavar="FILE", help="where to; - is stdout")
@@ -94,7 +95,7 @@ def _run(arguments: argparse.Namespace) -> int:
     reports = worst_first(report_on(path, origin=origin, policy=policy, recompute=again) for path in arguments.results)
     _write(_rendered(reports, arguments), arguments.out)
     code = reports[0].exit_code
-    is_verdict = all(report.result is not None for report in reports)
+    is_verdict = not any(report.is_refused for report in reports)
     if arguments.exit_zero and is_verdict and code in (ExitCode.REGRESSED, ExitCode.UNDECIDED):
         return 0
     return code
@@ -136,6 +137,7 @@ def _terminal(reports: Sequence[Reported], arguments: argparse.Namespace) -> str
     from flopwatch.cli.console import LOG_COLUMNS  # noqa: PLC0415 - as above
     from flopwatch.report.escape import plain  # noqa: PLC0415 - as above
     from flopwatch.report.foreign import safe  # noqa: PLC0415 - as above
+    from flopwatch.report.sanitize import print_sanitized  # noqa: PLC0415 - as above
     from flopwatch.report.terminal import print_gate  # noqa: PLC0415 - as above
 
     seen = Console()
@@ -150,6 +152,8 @@ def _terminal(reports: Sequence[Reported], arguments: argparse.Namespace) -> str
             console.print(safe(report.origin.text, "dim"), soft_wrap=True)
         if report.result is not None:
             print_gate(report.result, console, everything=arguments.all)
+        elif report.sanitized is not None:
+            print_sanitized(report.sanitized, console)
         else:
             console.print(safe(report.sentence, "bold yellow"), soft_wrap=True)
             console.print(safe(f"why: {plain(report.refusal)}", indent=2), soft_wrap=True)

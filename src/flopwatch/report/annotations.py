@@ -10,7 +10,8 @@ from flopwatch.model import Mark
 from flopwatch.report.cases import is_waived, word
 from flopwatch.report.escape import command_data, command_property
 from flopwatch.report.reported import accused
-from flopwatch.report.wording import count, effect_of
+from flopwatch.report.sanitized import fault_lines, missing_lines
+from flopwatch.report.wording import count, effect_of, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
 
     from flopwatch.gate import CaseVerdict, GateResult
     from flopwatch.report.reported import Reported
+    from flopwatch.sanitize import Sanitized
 
 #: GitHub drops what is beyond this, of each kind in each step.
 MAX_OF_A_KIND = 10
 _SUITE = re.compile(r"^class ([A-Za-z_]\w*)\b", re.MULTILINE)
+#: A file of the repository, as a finding names it: nothing above it, and nothing that a runner reads.
+_FILE = re.compile(r"(?!\.\.?/)[\w+.-]+(?:/(?!\.\.?/)[\w+.-]+)*", re.ASCII)
 _TITLE = "flopwatch"
 
 #: Of a suite: its file, as the repository calls it, and the line of its declaration.
@@ -43,6 +47,9 @@ def annotate(reports: Sequence[Reported], places: Mapping[str, Place]) -> str:
         if report.result is not None:
             errors += [_of_case("error", report.result, case, places) for case in accused(report.result)]
             warnings += [_of_case("warning", report.result, case, places) for case in _open(report.result)]
+        if report.sanitized is not None:
+            errors += _of_faults(report.sanitized)
+            warnings += [_command("warning", line) for line in missing_lines(report.sanitized)]
     notices = [_command("notice", report.sentence) for report in reports if report.exit_code is ExitCode.OK]
     lines = [line for kind in (errors, warnings, notices) for line in _cut(kind)]
     return "\n".join([*lines, ""]) if lines else ""
@@ -65,6 +72,16 @@ def _open(result: GateResult) -> Iterator[CaseVerdict]:
     for verdict in result.verdicts:
         if verdict.mark is Mark.UNSURE or is_waived(result, verdict):
             yield verdict
+
+
+def _of_faults(result: Sanitized) -> Iterator[str]:
+    """Yield an error for each line at fault, at that line where it lies in the repository."""
+    groups = grouped([((report.tool, finding.place), (report, finding)) for report, finding in result.faults])
+    for _, faults in groups:
+        (told,) = fault_lines(faults)
+        finding = faults[0][1]
+        is_here = finding.line > 0 and _FILE.fullmatch(finding.file) is not None
+        yield _command("error", told, (finding.file, finding.line) if is_here else None)
 
 
 def _of_case(kind: str, result: GateResult, verdict: CaseVerdict, places: Mapping[str, Place]) -> str:

@@ -10,6 +10,7 @@ import math
 from flopwatch.gate import CaseVerdict, GateResult, PairLog, Uncovered
 from flopwatch.measure.machine import Gpu, Machine
 from flopwatch.model import WORKING_TREE, Case, Choice, Failure, KernelFacts, Numbers
+from flopwatch.sanitize import CaseReport, Sanitized
 from flopwatch.static.comparison import FactChange
 from flopwatch.verdict import Side
 from flopwatch.waivers import Waiver, WaiverUse
@@ -75,6 +76,11 @@ NAMES: dict[tuple[type, str], str] = {
     (Gpu, "pci_bus_id"): _IDENTIFIER,
     (Gpu, "driver"): _WORD,
     (Gpu, "cuda_driver"): _WORD,
+    (Sanitized, "head"): f"{_HASH}|{WORKING_TREE}",
+    (Sanitized, "gpu"): _PRODUCT,
+    (Sanitized, "tools"): "[A-Za-z0-9_.+-]{0,80}",
+    (Sanitized, "versions"): "[A-Za-z0-9_.+-]{0,80}",
+    (CaseReport, "kernels"): _WORD,
 }
 #: Likewise the keys of objects.
 KEYS: dict[tuple[type, str], str] = {
@@ -83,6 +89,8 @@ KEYS: dict[tuple[type, str], str] = {
     (KernelFacts, "instructions"): _WORD,
     (KernelFacts, "loop_instructions"): _WORD,
     (KernelFacts, "compile_seconds"): _WORD,
+    (Sanitized, "tools"): "[a-z-]{1,40}",
+    (Sanitized, "versions"): "[a-z_]{1,40}",
     (PairLog, "log_ratios"): _CASE,
     (PairLog, "launch_log_ratios"): _CASE,
     (PairLog, "faults"): _CASE,

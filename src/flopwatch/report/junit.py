@@ -12,6 +12,7 @@ from flopwatch.model import Mark
 from flopwatch.report.cases import word
 from flopwatch.report.escape import xml
 from flopwatch.report.reported import accused
+from flopwatch.report.sanitized import fault_lines
 from flopwatch.report.wording import effect_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from flopwatch.gate import CaseVerdict, GateResult
     from flopwatch.report.reported import Reported
+    from flopwatch.sanitize import CaseReport
 
 
 def junit(reports: Sequence[Reported]) -> str:
@@ -31,8 +33,7 @@ def junit(reports: Sequence[Reported]) -> str:
             f'tests="{len(cases)}" failures="{counts["failure"]}" errors="{counts["error"]}"'
             f' skipped="{counts["skipped"]}"'
         )
-        seconds = report.result.seconds if report.result is not None else 0.0
-        lines += [f'  <testsuite name="flopwatch" {numbers} time="{seconds:.3f}">', *cases, "  </testsuite>"]
+        lines += [f'  <testsuite name="flopwatch" {numbers} time="{report.seconds:.3f}">', *cases, "  </testsuite>"]
     return "\n".join([*lines, "</testsuites>", ""])
 
 
@@ -43,6 +44,8 @@ def _test_cases(report: Reported) -> Iterator[str]:
     elif report.exit_code is not ExitCode.OK:
         outcome = _outcome("error", f"{report.sentence} {report.refusal}".strip())
     yield _test_case("flopwatch", "verdict", 0.0, outcome)
+    for looked in report.sanitized.reports if report.sanitized is not None else ():
+        yield _test_case(f"flopwatch.{looked.tool.value}", looked.case.id, 0.0, _of_sanitizer(looked))
     if report.result is None:
         return
     failing = {verdict.case for verdict in accused(report.result)}
@@ -61,6 +64,16 @@ def _of_case(result: GateResult, verdict: CaseVerdict, *, fails: bool) -> str:
     if verdict.mark is Mark.UNSURE:
         return _outcome("error", told)
     return _outcome("skipped", told) if verdict.mark is None and not verdict.compared else ""
+
+
+def _of_sanitizer(report: CaseReport) -> str:
+    own = [(report, finding) for finding in report.findings if finding.own]
+    if own:
+        return _outcome("failure", "; ".join(fault_lines(own)))
+    if report.failure is None:
+        return ""
+    told = f"{report.failure.kind}: {report.failure.message}"
+    return _outcome("skipped" if report.is_not_covered else "error", told)
 
 
 def _test_case(suite: str, name: str, seconds: float, outcome: str) -> str:

@@ -15,6 +15,7 @@ from flopwatch.report.cases import chosen, is_waived, summary, word
 from flopwatch.report.causes import CODE
 from flopwatch.report.escape import markdown_block, markdown_code, markdown_sentence
 from flopwatch.report.notes import provenance, quiet_notes
+from flopwatch.report.sanitized import folds
 from flopwatch.report.wording import count, effect_of
 from flopwatch.static.comparison import Severity
 from flopwatch.units import format_seconds
@@ -72,9 +73,8 @@ def _document(reports: Sequence[Reported], size: int, *, everything: bool) -> st
     tables = [_table(report.result, room, everything=everything) for report in reports]
     for report, (top, bottom), table in zip(reports, frames, tables, strict=True):
         parts += [top, *table]
-        if report.result is not None:
-            for title, lines in _folds(report.result):
-                parts += _fold(title, lines, room)
+        for title, lines in _folds(report):
+            parts += _fold(title, lines, room)
         parts.append(bottom)
     return "\n".join(parts) + "\n"
 
@@ -125,8 +125,15 @@ def _row(result: GateResult, verdict: CaseVerdict) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _folds(result: GateResult) -> Iterator[tuple[str, list[str]]]:
+def _folds(report: Reported) -> Iterator[tuple[str, list[str]]]:
     """Yield a title and plain lines of all that is worth a look and is no verdict."""
+    if report.sanitized is not None:
+        yield from folds(report.sanitized)
+    if report.result is not None:
+        yield from _gate_folds(report.result)
+
+
+def _gate_folds(result: GateResult) -> Iterator[tuple[str, list[str]]]:
     explained: list[str] = []
     for head, lines in islice(accusations(result, reach), MAX_EXPLAINED):
         explained += [head, *(f"  {line}" for line in lines)]

@@ -16,6 +16,7 @@ from flopwatch.report.cases import chosen, summary, word
 from flopwatch.report.escape import html
 from flopwatch.report.notes import provenance, quiet_notes
 from flopwatch.report.roofline import left_out, placed, roofline, seconds_of, told
+from flopwatch.report.sanitized import folds
 from flopwatch.report.svg import effects, samples
 from flopwatch.report.wording import count, effect_of
 from flopwatch.static.devices import device_called
@@ -93,7 +94,10 @@ def document(title: str, body: Iterable[str]) -> str:
 def _report(report: Reported) -> Iterator[str]:
     if report.origin.text:
         yield f'<p class="quiet">{html(report.origin.text)}</p>'
-    if report.result is None:
+    if report.sanitized is not None:
+        for number, (title, lines) in enumerate(folds(report.sanitized)):
+            yield from _fold(title, lines, is_open=not number)
+    elif report.result is None:
         yield f"<p>Refused because: <code>{html(report.refusal)}</code></p>"
     else:
         yield from _result(report.result)

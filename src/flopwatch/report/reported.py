@@ -11,7 +11,9 @@ from flopwatch.model import WORKING_TREE, Mark
 from flopwatch.report.agreement import contradictions
 from flopwatch.report.headline import commits, headline, reproduce, slower_in_time, slower_to_launch
 from flopwatch.report.policy import violations
+from flopwatch.report.sanitized import nameless, next_command
 from flopwatch.report.untrusted import load_result
+from flopwatch.sanitize import Sanitized
 from flopwatch.units import short_commit
 
 if TYPE_CHECKING:
@@ -55,23 +57,39 @@ class Reported:
     """One file.
 
     Attributes:
-        result: what it says; None where it is refused.
+        result: what it says; None where it is refused, or of sanitizers.
         refusal: why; "" where it is believed.
         origin: what it is about.
+        sanitized: what sanitizers found; None where it is refused, or of a gate.
     """
 
     result: GateResult | None
     refusal: str = ""
     origin: Origin = Origin()
+    sanitized: Sanitized | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether nothing of it is believed."""
+        return self.result is None and self.sanitized is None
 
     @property
     def exit_code(self) -> ExitCode:
-        """That of the gate; what is refused decides nothing."""
-        return ExitCode.UNDECIDED if self.result is None else ExitCode(self.result.exit_code)
+        """That of the run; what is refused decides nothing."""
+        found = self.result or self.sanitized
+        return ExitCode.UNDECIDED if found is None else ExitCode(found.exit_code)
+
+    @property
+    def seconds(self) -> float:
+        """How long the run took."""
+        found = self.result or self.sanitized
+        return 0.0 if found is None else found.seconds
 
     @property
     def sentence(self) -> str:
         """The verdict."""
+        if self.sanitized is not None:
+            return nameless(self.sanitized)
         return (
             "Refused: the result cannot be believed, and nothing is decided."
             if self.result is None
@@ -81,6 +99,8 @@ class Reported:
     @property
     def next_command(self) -> str:
         """What to type next: the line that repeats the worst case, or the whole run."""
+        if self.sanitized is not None:
+            return next_command(self.sanitized)
         if self.result is None:
             return "flopwatch gate --json gate.json"
         if self.exit_code is ExitCode.UNFIT:
@@ -112,22 +132,26 @@ def report_on(
         result = load_result(path)
     except UndecidedError as error:
         return Reported(result=None, refusal=error.why, origin=origin)
-    problems = [*contradictions(result)]
-    if origin.sha and result.head not in (origin.sha, WORKING_TREE):
-        problems.insert(0, "it is about another commit")
-    if policy is not None:
-        problems += violations(result, policy)
-    if recompute is not None and not problems:
-        problems += recompute(result)
+    problems = ["it is about another commit"] if origin.sha and result.head not in (origin.sha, WORKING_TREE) else []
+    if isinstance(result, GateResult):
+        problems += contradictions(result)
+        if policy is not None:
+            problems += violations(result, policy)
+        if recompute is not None and not problems:
+            problems += recompute(result)
     if problems:
         more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
         return Reported(result=None, refusal=f"{'; '.join(problems[:MAX_PROBLEMS])}{more}", origin=origin)
-    return Reported(result=replace(result, head=origin.sha) if origin.sha else result, origin=origin)
+    if origin.sha:
+        result = replace(result, head=origin.sha)
+    if isinstance(result, GateResult):
+        return Reported(result=result, origin=origin)
+    return Reported(result=None, sanitized=result, origin=origin)
 
 
 def worst_first(reports: Iterable[Reported]) -> list[Reported]:
     """Order reports by what they mean for the change; refused ones before others that decide nothing."""
-    return sorted(reports, key=lambda report: (_ORDER.index(report.exit_code), report.result is not None))
+    return sorted(reports, key=lambda report: (_ORDER.index(report.exit_code), not report.is_refused))
 
 
 def accused(result: GateResult) -> list[CaseVerdict]:

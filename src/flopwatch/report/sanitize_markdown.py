@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flopwatch.report.escape import markdown_block, markdown_sentence
-from flopwatch.report.sanitize import fault_lines, missing_lines, note_lines, provenance, sentence
+from flopwatch.report.sanitized import fault_lines, missing_lines, note_lines, provenance, sentence
 
 if TYPE_CHECKING:
     from flopwatch.sanitize import Sanitized

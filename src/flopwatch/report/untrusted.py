@@ -2,7 +2,8 @@
 
 A pull request's kernels run in the process that is measured, so that what it leaves behind is theirs to forge. Nothing
 here believes a length, a name or a number: what is not of the form of `docs/json.md`, key by key, is refused, and what
-is, is bounded. The schema is that of the records, by their annotations, so that it cannot fall behind them.
+is, is bounded. The schema is that of the records, by their annotations, so that it cannot fall behind them; which
+record it is, a gate's or that of sanitizers, a key decides that the other does not have.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from flopwatch.report.bounds import (
     NAMES,
     RANGES,
 )
+from flopwatch.sanitize import Sanitized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,8 +55,8 @@ class _Refused(Exception):  # noqa: N818 - it never leaves this module
         super().__init__(f"{path}: {problem}")
 
 
-def load_result(path: Path) -> GateResult:
-    """Read a file, no more of it than a result may have.
+def load_result(path: Path) -> GateResult | Sanitized:
+    """Read a file, no more of it than a result may have: of a gate, or of sanitizers.
 
     Raises:
         UndecidedError: it cannot be read, or is refused.
@@ -66,7 +68,7 @@ def load_result(path: Path) -> GateResult:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise refused(error.strerror or "it cannot be read") from None
-    return read_result(data)
+    return _read(data)
 
 
 def read_result(data: bytes) -> GateResult:
@@ -80,14 +82,11 @@ def read_result(data: bytes) -> GateResult:
     ...
     flopwatch.errors.UndecidedError: the result is refused
       why: $: the key base is missing
-      do:  write it with this version of flopwatch gate --json, and hand it over unchanged
+      do:  write it with --json of this version of flopwatch, and hand it over unchanged
     """
-    try:
-        value = _parse(data)
-        result = typing.cast("GateResult", _record(value, GateResult, "$"))
-        _check_whole(result)
-    except _Refused as error:
-        raise refused(str(error)) from None
+    result = _read(data)
+    if isinstance(result, Sanitized):
+        raise refused("$: it is of sanitizers, and not of a gate")
     return result
 
 
@@ -96,8 +95,23 @@ def refused(why: str) -> UndecidedError:
     return UndecidedError(
         "the result is refused",
         why=why,
-        todo="write it with this version of flopwatch gate --json, and hand it over unchanged",
+        todo="write it with --json of this version of flopwatch, and hand it over unchanged",
     )
+
+
+def _read(data: bytes) -> GateResult | Sanitized:
+    """Read a result by the key that its kind alone has: no kind that a file claims is believed."""
+    try:
+        value = _parse(data)
+        if isinstance(value, dict) and "reports" in value:
+            found = typing.cast("Sanitized", _record(value, Sanitized, "$"))
+            _check_sanitized(found)
+            return found
+        result = typing.cast("GateResult", _record(value, GateResult, "$"))
+        _check_whole(result)
+    except _Refused as error:
+        raise refused(str(error)) from None
+    return result
 
 
 def _parse(data: bytes) -> object:
@@ -187,7 +201,10 @@ def _value(value: object, hint: Any, owner: type, name: str, path: str) -> objec
         (hint,) = (kind for kind in arguments if kind is not types.NoneType)
         return _value(value, hint, owner, name, path)
     if origin is tuple:
-        return _entries(value, arguments[0], owner, name, path)
+        found = _entries(value, arguments[0], owner, name, path)
+        if arguments[-1] is not Ellipsis and len(found) != len(arguments):
+            raise _Refused(path, f"not {len(arguments)} entries")
+        return found
     if origin is dict:
         return _mapping(value, arguments[1], owner, name, path)
     if dataclasses.is_dataclass(hint):
@@ -279,8 +296,7 @@ _READERS: dict[Any, Callable[[object, type, str, str], object]] = {
 
 def _check_whole(result: GateResult) -> None:
     """Refuse what no single key shows."""
-    if result.schema_version != SCHEMA_VERSION:
-        raise _Refused("$.schema_version", f"{result.schema_version}, and this version reads {SCHEMA_VERSION}")
+    _check_version(result.schema_version)
     if len({verdict.case for verdict in result.verdicts}) < len(result.verdicts):
         raise _Refused("$.verdicts", "a case twice")
     if any(not verdict.case.values for verdict in result.verdicts):
@@ -290,6 +306,22 @@ def _check_whole(result: GateResult) -> None:
         if alike and max(alike.values()) > MAX_CONFIGURATIONS:
             raise _Refused(f"$.{name}", f"more than {MAX_CONFIGURATIONS} configurations of a kernel")
     _check_kernels(result)
+
+
+def _check_version(version: int) -> None:
+    if version != SCHEMA_VERSION:
+        raise _Refused("$.schema_version", f"{version}, and this version reads {SCHEMA_VERSION}")
+
+
+def _check_sanitized(result: Sanitized) -> None:
+    """Refuse what no single key of sanitizers shows."""
+    _check_version(result.schema_version)
+    if len({(report.case, report.tool) for report in result.reports}) < len(result.reports):
+        raise _Refused("$.reports", "a case twice, by the same tool")
+    if any(not report.case.values for report in result.reports):
+        raise _Refused("$.reports", "a case without values")
+    if not result.tools.keys() >= {report.tool.value for report in result.reports}:
+        raise _Refused("$.tools", "a tool is missing that looked")
 
 
 def _check_kernels(result: GateResult) -> None:

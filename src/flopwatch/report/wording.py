@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from flopwatch.stats import SeriesResult
 
 _Key = TypeVar("_Key", bound="Hashable")
+_Value = TypeVar("_Value")
 
 
 def count(number: int, noun: str) -> str:
@@ -32,13 +33,13 @@ def several(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def grouped(pairs: Iterable[tuple[_Key, str]]) -> list[tuple[_Key, list[str]]]:
+def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> list[tuple[_Key, list[_Value]]]:
     """Collect the second values under equal first ones, in order.
 
     >>> grouped([("x", "a"), ("y", "b"), ("x", "c")])
     [('x', ['a', 'c']), ('y', ['b'])]
     """
-    groups: dict[_Key, list[str]] = {}
+    groups: dict[_Key, list[_Value]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return list(groups.items())
