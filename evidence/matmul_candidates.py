@@ -83,9 +83,9 @@ PLAIN_BELOW = 2**36
 #: Products with `hopper_short_kernel`: multiplications and elements of C, of which 2**23 are two waves of its largest
 #: tiles. Of its tiles the best are raced as they leave by the tensor memory accelerator, the very best also directly.
 SHORT_BELOW, SHORT_WAVES, MOST_SHORT, MOST_DIRECT = 2**34, 2**23, 5, 3
-#: Of its clusters, by the same measure; those of one program, too, which Triton 3.6 has. Of so few rows that most of a
-#: tile would be beyond them, none.
-MOST_CLUSTERS, CLUSTER_ROWS = 32, 64
+#: Of its tiles in clusters of several programs, which Triton 3.6 has not, the best by the same measure; alone all are
+#: raced. Of so few rows that most of a tile would be beyond them, none.
+MOST_CLUSTERS, CLUSTER_ROWS = 12, 64
 #: Bytes that a multiprocessor can take from L2 in a cycle, and that L2 gives all of them together: 96 slices.
 _PORT, _L2 = 64.0, 96 * 64.0
 #: Of one of its programs, as `flopwatch.kernels.hopper_choice` has them: bytes that a multiprocessor loads in a cycle,
@@ -142,9 +142,11 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Config]
         chosen += short[:MOST_SHORT]
         chosen += [replace(tile, through_shared=False) for tile in short[:MOST_DIRECT]]
         if m >= CLUSTER_ROWS:
-            chosen += sorted(
+            clusters = sorted(
                 CLUSTER.values(), key=lambda config: cluster_cycles(config, m, n, k, processors=processors)
-            )[:MOST_CLUSTERS]
+            )
+            chosen += [config for config in clusters if config.programs == 1]
+            chosen += [config for config in clusters if config.programs > 1][:MOST_CLUSTERS]
     return {str(config): config for config in chosen}
 
 

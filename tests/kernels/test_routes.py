@@ -30,8 +30,11 @@ ROOT = Path(__file__).parents[2]
 GPU = "NVIDIA H200"
 HOPPER, THIN_NAME, STREAM = next(iter(CONFIGS)), next(iter(THIN)), next(iter(STREAM_K))
 ATTENTION = HOPPER_ATTENTION[64][0].name
-#: Of more columns than one instruction has, in two tensors.
-WIDE = next(name for name, config in CLUSTER.items() if config.more_n)
+#: Alone, in one tensor and, with more columns than one instruction has, in two.
+NARROW, WIDE = (
+    next(name for name, config in CLUSTER.items() if bool(config.more_n) is more and config.programs == 1)
+    for more in (False, True)
+)
 #: A table's choices: kernel, configuration and key.
 CHOICES = (
     ("hopper_matmul_kernel", HOPPER, "1536, 1536, 1536, float16, float16, float16"),
@@ -40,6 +43,7 @@ CHOICES = (
     ("hopper_matmul_kernel", HOPPER, "64, 100, 64, float16, float16, float16"),
     ("hopper_short_kernel", next(iter(SHORT)), "768, 768, 1536, float16, float16, float16"),
     ("hopper_short_kernel", "gone", "768, 768, 512, float16, float16, float16"),
+    ("hopper_cluster_kernel", NARROW, "768, 768, 896, float16, float16, float16"),
     ("hopper_cluster_kernel", WIDE, "768, 768, 1024, float16, float16, float16"),
     ("hopper_cluster_kernel", "gone", "768, 768, 640, float16, float16, float16"),
     ("thin_matmul_kernel", THIN_NAME, "16, 1536, 1536, float16, float16, float16"),
@@ -90,7 +94,8 @@ CALLS = {
     "shared": lambda: triton_matmul(half(1544, 1536), half(1536, 1536)),
     "short": lambda: triton_matmul(half(768, 1536), half(1536, 768)),
     "short that is gone": lambda: triton_matmul(half(768, 512), half(512, 768)),
-    "cluster": lambda: triton_matmul(half(768, 1024), half(1024, 768)),
+    "narrow": lambda: triton_matmul(half(768, 896), half(896, 768)),
+    "wide": lambda: triton_matmul(half(768, 1024), half(1024, 768)),
     "cluster that is gone": lambda: triton_matmul(half(768, 640), half(640, 768)),
     "thin": lambda: triton_matmul(half(16, 1536), half(1536, 1536)),
     "stream": lambda: triton_matmul(half(1280, 1280), half(1280, 1280)),
@@ -136,7 +141,8 @@ TAKEN = {
     "whole": "hopper_matmul_kernel",
     "shared": "hopper_matmul_kernel",
     "short": "hopper_short_kernel",
-    "cluster": "hopper_cluster_kernel",
+    "narrow": "hopper_cluster_kernel",
+    "wide": "hopper_cluster_kernel",
     "thin": "thin_matmul_kernel",
     "stream": "stream_k_kernel",
     "attention": "hopper_attention_kernel",
@@ -267,12 +273,16 @@ with stand_in.stand_in_gpu() as library:
     launch_module.empty_on_gpu = lambda shape, _strides, dtype: empty_there(shape, device="cuda", dtype=dtype)
     a, b = stand_in.tensor(1544, 1536), stand_in.tensor(1536, 1536)
     c, d = stand_in.tensor(768, 1536), stand_in.tensor(1536, 768)
+    e, f = stand_in.tensor(768, 1024), stand_in.tensor(1024, 768)
+    g, h = stand_in.tensor(768, 896), stand_in.tensor(896, 768)
     q = stand_in.tensor(2, 4, 256, 64)
     products = [8, 4, 4, 8, 8] * 3 + [8, 8]  # bytes: three maps, each with two sizes and two strides, and a workspace
     for name, module, call, maps, given in (
         ("whole", matmul, lambda: triton_matmul(b, b), 3, products),
         ("shared", matmul, lambda: triton_matmul(a, b), 3, products),
         ("short", matmul, lambda: triton_matmul(c, d), 3, [8, 4, 4, 8, 8] * 3 + [8] + [4] * 4),
+        ("narrow", matmul, lambda: triton_matmul(g, h), 3, [8, 4, 4, 8, 8] * 3 + [4] * 3),
+        ("wide", matmul, lambda: triton_matmul(e, f), 5, [8, 4, 4, 8, 8] * 5 + [4] * 3),
         ("thin", matmul, lambda: triton_matmul(a[:16].as_subclass(stand_in.StandInTensor), b), 0, [8] * 5 + [4] * 3),
         ("attention", attention, lambda: flash_attention(q, q, q, causal=True), 4, [8, *[4] * 4, *[8] * 4] * 4),
     ):
@@ -308,6 +318,8 @@ def test_a_later_call_launches_the_same_past_tritons_dispatch_and_encodes_nothin
         "whole True 0 1",
         "shared True 0 1",
         "short True 0 1",
+        "narrow True 0 1",
+        "wide True 0 1",
         "thin True 0 1",
         "attention True 0 1",
     ]
@@ -343,7 +355,7 @@ def test_all_that_tables_have_is_in_the_lists() -> None:
 #: as that takes on the host at hand: hosts of H200s were seen to take 10.7, 12 and 15.0 us for it (to 2026-11-23).
 HOST_US = 12.0
 OF_TORCH = HOST_US / 10.7
-#: A hang costs this: six kernels are compiled, and traced by torch.compile.
+#: A hang costs this: eight kernels are compiled, and traced by torch.compile.
 DEADLINE_S = 240.0
 #: Runs in a process of its own, since a kernel whose barriers are wrong hangs. Prints of each call its kernel; the
 #: errors in eps of its first result and of one past Triton's dispatch, both into poisoned memory; how many of that one
@@ -364,6 +376,8 @@ attention, matmul = (sys.modules[f"flopwatch.kernels.{name}"] for name in ("atte
 a, b, c = (torch.randn(rows, 1536, device="cuda").half() for rows in (1544, 1536, 16))
 d = torch.randn(1280, 1280, device="cuda").half()
 e, f = (torch.randn(shape, device="cuda").half() for shape in ((768, 1536), (1536, 768)))
+g, h = (torch.randn(768, depth, device="cuda").half() for depth in (896, 1024))
+i, j = (each.T.contiguous() for each in (g, h))
 q, k, v = (torch.randn(2, 4, 256, 64, device="cuda").half() for _ in range(3))
 small = torch.randn(256, 256, device="cuda").half()
 multiply = lambda: torch.matmul(small, small)
@@ -371,6 +385,8 @@ for name, module, call, reference in (
     ("whole", matmul, lambda: triton_matmul(b, b), lambda: matmul_reference(b, b)),
     ("shared", matmul, lambda: triton_matmul(a, b), lambda: matmul_reference(a, b)),
     ("short", matmul, lambda: triton_matmul(e, f), lambda: matmul_reference(e, f)),
+    ("narrow", matmul, lambda: triton_matmul(g, i), lambda: matmul_reference(g, i)),
+    ("wide", matmul, lambda: triton_matmul(h, j), lambda: matmul_reference(h, j)),
     ("thin", matmul, lambda: triton_matmul(c, b), lambda: matmul_reference(c, b)),
     ("stream", matmul, lambda: triton_matmul(d, d), lambda: matmul_reference(d, d)),
     (
