@@ -24,6 +24,7 @@ from flopwatch.measure.machine import read_machine
 from flopwatch.measure.nvml import Watch
 from flopwatch.measure.pair import PairSample, sample_pair
 from flopwatch.model import Choice, to_json
+from flopwatch.selection import is_selected
 
 if TYPE_CHECKING:
     from flopwatch.measure.protocol import Plan
@@ -35,7 +36,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=400.0, help="start no pair after this (400)")
     parser.add_argument("--pairs", type=int, default=1000, help="at most so many")
-    parser.add_argument("-k", dest="select", default="", help="only cases whose name has this in it")
+    parser.add_argument("-k", dest="select", default="", help="only cases whose name has this in it; 'A or B'")
     options = parser.parse_args()
     start = time.monotonic()
     root = git.repository_root(Path())
@@ -58,7 +59,9 @@ def main() -> None:
             hello = worker.hello
             if hello.gpu_uuid is None:
                 sys.exit("a recording needs a GPU")
-            cases = [entry.case for entry in hello.declared if entry.own and options.select in entry.case.id]
+            cases = [entry.case for entry in hello.declared if entry.own and is_selected(options.select, entry.case.id)]
+            if not cases:
+                sys.exit(f"no case has {options.select!r} in its name")
             pins: dict[str, tuple[Choice, ...]] = {}
             for case in cases:
                 pins[case.id] = worker.tune(case)
