@@ -206,7 +206,7 @@ def test_a_cycle_has_slot_0_before_and_after_slot_1() -> None:
 
 
 def test_while_the_clock_moves_cycles_are_thrown_away_after_the_first_preparation_alone() -> None:
-    gpu = Gpu(drift=1.3e-3)  # 1.2 % from one turn of slot 0 to its next, and less and less as samples take longer
+    gpu = Gpu(drift=3.9e-3 / SAMPLES)  # 1.2 % from one turn of slot 0 to its next, less and less as samples grow
     slots = sides(gpu=gpu)
     found = sample(slots)
     unmeasured = len(gpu.order) - placements(found) * 2 - 2 * counted(found)
