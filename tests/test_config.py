@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flopwatch.config import Config, load_config
+from flopwatch.config import MAX_CONCLUSIONS, Config, WatchedClaim, load_config
 from flopwatch.errors import ConfigError
 from flopwatch.waivers import Waiver
 
@@ -127,14 +127,23 @@ reason = ""
 until = "soon"
 limit = 5
 limit_percent = nan
+
+[[tool.flopwatch.conclusions]]
+study = "Tiles"
+says = "128 is the best"
+
+[[tool.flopwatch.conclusions]]
+study = "Tiles"
+says = "128 is the best"
+point = "4096"
 """,
     )
     with pytest.raises(ConfigError) as caught:
         load_config(root)
-    assert caught.value.what.endswith("has 12 problems")
+    assert caught.value.what.endswith("has 14 problems")
     known = (
-        "anchor, benchmarks, device, launch_margin_percent, main, margin_percent, margins, max_diff_eps, packages,"
-        " same_within_percent, source"
+        "anchor, benchmarks, conclusions, device, launch_margin_percent, main, margin_percent, margins, max_diff_eps,"
+        " packages, same_within_percent, source"
     )
     names = "names are like Matmul[4096,float16,flopwatch], and * stands for any text, as in Matmul*"
     assert caught.value.why.split("; ") == [
@@ -150,7 +159,40 @@ limit_percent = nan
         "waivers[1].until: 'soon' is no date such as 2026-12-31",
         "waivers[1].limit_percent: nan is not a finite number > 0",
         "waivers[1].case: waivers[0] is of the same cases, keep one",
+        "conclusions[1].point: no such key (known: study, says, at)",
+        "conclusions[1]: there before",
     ]
+
+
+def conclusions(*tables: str) -> str:
+    return '[tool.flopwatch]\npackages = ["mine"]\n' + "".join(
+        f"[[tool.flopwatch.conclusions]]\n{table}\n" for table in tables
+    )
+
+
+def test_watched_conclusions_are_read(tmp_path: Path) -> None:
+    root = write(tmp_path, conclusions('study = "A"\nsays = "x"', 'study = "A"\nsays = "y"\nat = ["4096", "8*"]'))
+    assert load_config(root).conclusions == (
+        WatchedClaim(study="A", says="x"),
+        WatchedClaim(study="A", says="y", at=("4096", "8*")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[tool.flopwatch]\npackages = ["mine"]\nconclusions = 3\n', "conclusions: Expected `array`"),
+        (conclusions('study = "A"'), "conclusions: Object missing required field `says`"),
+        (
+            conclusions(*(f'study = "A"\nsays = "{number}"' for number in range(MAX_CONCLUSIONS + 1))),
+            f"conclusions: {MAX_CONCLUSIONS + 1}, and {MAX_CONCLUSIONS} at most can be watched",
+        ),
+    ],
+)
+def test_a_problem_of_watched_conclusions_is_shown(text: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, text))
+    assert problem in caught.value.why
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+#: Of so many conclusions, at most, each can still be proved lost: `flopwatch.gate.conclusions` shares one level out.
+MAX_CONCLUSIONS = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WatchedClaim:
+    """A conclusion of a study that the gate watches.
+
+    Attributes:
+        study: the study's name.
+        says: which of its conclusions, in the study's own words.
+        at: of the points at which it is to be true, those at which it is watched, as patterns.
+    """
+
+    study: str
+    says: str
+    at: tuple[str, ...] = ("*",)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
     """The settings of one repository.
@@ -33,6 +52,7 @@ class Config:
         max_diff_eps: a result further than this from its float64 reference is BROKEN, in units of the dtype's epsilon
             relative to the largest reference magnitude; a suite may declare its own.
         waivers: slowdowns that are accepted for a time.
+        conclusions: of studies, that the gate watches on a GPU.
     """
 
     packages: tuple[str, ...] = ()
@@ -47,6 +67,7 @@ class Config:
     same_within_percent: float = 1.0
     max_diff_eps: float = 8.0
     waivers: tuple[Waiver, ...] = ()
+    conclusions: tuple[WatchedClaim, ...] = ()
 
     def margin_of(self, case_id: str) -> float:
         """Return the margin of a case in percent.
@@ -112,7 +133,8 @@ def _problems(table: dict[str, Any]) -> list[str]:
     same_within = table.get("same_within_percent")
     if _is_number(same_within) and not 0 < same_within < math.inf:
         problems.append(f"same_within_percent: {same_within} is not a finite number > 0")
-    return problems + _margin_problems(table.get("margins")) + _waivers_problems(table.get("waivers", []))
+    problems += _margin_problems(table.get("margins")) + _waivers_problems(table.get("waivers", []))
+    return problems + _conclusions_problems(table.get("conclusions", []))
 
 
 def _margin_problems(margins: object) -> list[str]:
@@ -138,6 +160,24 @@ def _waivers_problems(waivers: object) -> list[str]:
         case = waiver.get("case")
         if isinstance(case, str) and first.setdefault(case, index) != index:
             problems.append(f"waivers[{index}].case: waivers[{first[case]}] is of the same cases, keep one")
+    return problems
+
+
+def _conclusions_problems(conclusions: object) -> list[str]:
+    if not isinstance(conclusions, list):
+        return []  # told as of the wrong type
+    known = [field.name for field in fields(WatchedClaim)]
+    tables = [(index, table) for index, table in enumerate(conclusions) if isinstance(table, dict)]
+    problems = [
+        f"conclusions[{index}].{key}: no such key (known: {', '.join(known)})"
+        for index, table in tables
+        for key in table
+        if key not in known
+    ]
+    if len(conclusions) > MAX_CONCLUSIONS:
+        problems.append(f"conclusions: {len(conclusions)}, and {MAX_CONCLUSIONS} at most can be watched")
+    seen = [(table.get("study"), table.get("says")) for _, table in tables]
+    problems += [f"conclusions[{index}]: there before" for index, claim in enumerate(seen) if claim in seen[:index]]
     return problems
 
 

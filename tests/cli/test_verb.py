@@ -11,7 +11,7 @@ from tests.study.test_report import STUDY
 from flopwatch.cli import main
 from flopwatch.doctor import Severity
 from flopwatch.errors import ExitCode, MachineError, UndecidedError, UsageError
-from flopwatch.study.result import Verdict
+from flopwatch.gate.conclusions import Verdict
 
 if TYPE_CHECKING:
     from tests.conftest import ToyRepository

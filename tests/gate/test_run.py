@@ -5,18 +5,24 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from flopwatch.errors import FlopwatchError, SuiteError, UndecidedError
 from flopwatch.gate import GateResult
+from flopwatch.gate.conclusions import WatchedConclusion
 from flopwatch.gate.run import GateOptions, run_gate
+from flopwatch.gate.static import StaticFindings, find_static
+from flopwatch.gate.times import Times
 from flopwatch.model import Mark, from_json, to_json
 from flopwatch.static.comparison import Severity
 
 if TYPE_CHECKING:
     from tests.conftest import ToyRepository
+
+    from flopwatch.gate.sides import Sides
 
 
 @pytest.fixture(autouse=True)
@@ -249,3 +255,40 @@ def test_on_a_gpu_the_same_code_is_not_measured(toy: ToyRepository) -> None:
     result = gate(toy)
     assert (marks(result), result.pairs, result.exit_code) == ({Mark.SAME}, (), 0)
     assert all(verdict.identical for verdict in result.verdicts)
+
+
+def with_conclusion(toy: ToyRepository) -> None:
+    project = toy.root / "pyproject.toml"
+    claim = '[[tool.flopwatch.conclusions]]\nstudy = "Lengths"\nsays = "short is fast"\n'
+    project.write_text(project.read_text(encoding="utf-8") + claim, encoding="utf-8")
+
+
+def test_without_a_gpu_no_conclusion_is_watched(toy: ToyRepository) -> None:
+    with_conclusion(toy)
+    result = run_gate(GateOptions(), toy.root, conclude=lambda *_: pytest.fail("there is nothing to measure with"))
+    assert result.conclusions == ()
+
+
+@pytest.mark.parametrize(
+    ("select", "times", "is_watched"),
+    [
+        ("", {}, True),
+        ("Scale", {}, False),
+        ("", {"unfit": "another process"}, False),
+        ("", {"interrupted": True}, False),
+    ],
+)
+def test_conclusions_are_watched_where_times_were_judged_and_all_cases_selected(
+    select: str, times: dict[str, Any], *, is_watched: bool, toy: ToyRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = (WatchedConclusion(study="Lengths", says="short is fast", reason="of this test"),)
+    with_conclusion(toy)
+
+    def on_a_gpu(sides: Sides, select: str) -> StaticFindings:
+        findings = find_static(sides, select)
+        return replace(findings, hello=replace(findings.hello, gpu="NVIDIA H200", gpu_uuid="GPU-0"))
+
+    monkeypatch.setattr("flopwatch.gate.run.find_static", on_a_gpu)
+    monkeypatch.setattr("flopwatch.gate.run._on_gpu", lambda *_: (Times(verdicts=(), **times), None))
+    result = run_gate(GateOptions(select=select), toy.root, conclude=lambda *_: found)
+    assert result.conclusions == (found if is_watched else ())

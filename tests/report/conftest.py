@@ -9,6 +9,16 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from flopwatch.gate import CaseKernels, CaseVerdict, GateResult, PairLog, Uncovered
+from flopwatch.gate.conclusions import (
+    CONFIRM,
+    CONFIRM_ROUNDS,
+    PATH,
+    SCREEN_ROUNDS,
+    Beside,
+    Look,
+    Verdict,
+    WatchedConclusion,
+)
 from flopwatch.measure.machine import Gpu, Machine
 from flopwatch.model import Case, Choice, Failure, KernelFacts, Mark, Memory, Numbers
 from flopwatch.static.comparison import compare_facts
@@ -261,6 +271,40 @@ INTERRUPTED = replace(
 ALL_IDENTICAL = replace(CLEAN, verdicts=tuple(map(identical, SHAPES)), suite=None, pairs=(), seconds=12.3, notes=())
 
 
+def look(stage: str, side: str, verdict: Verdict, slower: float) -> Look:
+    number = CONFIRM_ROUNDS if stage == CONFIRM else SCREEN_ROUNDS
+    rounds = tuple(slower + 0.001 * (turn % 3 - 1) for turn in range(number))
+    beside = (Beside(other="flopwatch none", at="12288", log_ratios=(-0.1,) * 8),)
+    return Look(
+        stage=stage,
+        side=side,
+        verdict=verdict,
+        beside=(*beside, Beside(other="flopwatch 16", at="16384", log_ratios=rounds)),
+    )
+
+
+def conclusion(says: str, *slower: float, verdicts: str = "", reason: str = "") -> WatchedConclusion:
+    of_letter = {"H": Verdict.HOLDS, "F": Verdict.FAILS, "?": Verdict.UNSURE}
+    looks = tuple(
+        look(stage, side, of_letter[letter], change)
+        for (stage, side, _), letter, change in zip(PATH, verdicts, slower, strict=False)
+    )
+    return WatchedConclusion(study="L2Swizzle", says=says, line="flopwatch 8", percent=1.0, looks=looks, reason=reason)
+
+
+CONCLUDED = replace(
+    CLEAN,
+    conclusions=(
+        conclusion("groups of 8 are faster than tiles row by row", -0.05, verdicts="H"),
+        conclusion("groups of 8 need no waves", 0.04, 0.05, verdicts="FF"),
+        conclusion("groups of 8 are within 1 % of the best", 0.031, -0.006, -0.005, 0.03, verdicts="FHHF"),
+        conclusion("groups of 8 are [red]old[/red]", 0.009, verdicts="?"),
+        conclusion("groups of 8 are even", reason="a suite cannot be imported (l2_swizzle.py: `SyntaxError`)"),
+        replace(conclusion("panels of 10 are faster than none"), identical=True),
+    ),
+)
+
+
 def on(today: dt.date) -> GateResult:
     """Make a run with a slower case whose waiver holds until the end of the year, on a given day."""
     waiver = Waiver(
@@ -296,6 +340,7 @@ class Gates:
     unfit: GateResult = UNFIT
     interrupted: GateResult = INTERRUPTED
     identical: GateResult = ALL_IDENTICAL
+    concluded: GateResult = CONCLUDED
     waived: GateResult = field(default_factory=lambda: on(dt.date(2026, 12, 1)))
     expired: GateResult = field(default_factory=lambda: on(dt.date(2027, 1, 3)))
 

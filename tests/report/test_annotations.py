@@ -16,7 +16,7 @@ GOLDEN = Path(__file__).parent / "golden"
 PLACES = {"Matmul": ("benchmarks/matmul.py", 12)}
 
 
-@pytest.mark.parametrize("name", ["clean", "slower", "unsure", "broken", "unfit", "waived"])
+@pytest.mark.parametrize("name", ["clean", "slower", "unsure", "broken", "unfit", "concluded", "waived"])
 def test_the_annotations_are_the_golden_file(name: str, gates: Gates) -> None:
     text = annotate([Reported(result=getattr(gates, name))], PLACES)
     assert text == (GOLDEN / f"annotations-{name}.txt").read_text(encoding="utf-8")

@@ -31,6 +31,7 @@ BEGINNINGS = {
         ("waived", 0),
         ("slower", 1),
         ("broken", 1),
+        ("concluded", 1),
         ("expired", 2),
         ("unsure", 3),
         ("interrupted", 3),
@@ -46,6 +47,13 @@ def test_the_headline_says_what_the_exit_code_says(name: str, code: int, gates: 
 def test_the_worst_case_is_named_with_its_change(gates: Gates) -> None:
     two = replace(gates.slower, verdicts=gates.slower.verdicts[1:3], suite=None)
     assert headline(two) == "Regressed: 2 cases slower (worst: Matmul[2048x2048x2048,float16,flopwatch], 1.50x slower)."
+
+
+def test_conclusions_that_no_longer_hold_are_named(gates: Gates) -> None:
+    lost = gates.concluded.lost
+    assert headline(gates.concluded) == "Regressed: 1 conclusion no longer holds (L2Swizzle[flopwatch 8])."
+    two = replace(gates.slower, suite=None, conclusions=lost * 2)
+    assert headline(two).endswith("; 2 conclusions no longer hold (L2Swizzle[flopwatch 8] and 1 more).")
 
 
 def test_doubt_is_counted_and_not_called_fine(gates: Gates) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).parent / "golden"
 
 
-@pytest.mark.parametrize("name", ["slower", "broken"])
+@pytest.mark.parametrize("name", ["slower", "broken", "concluded"])
 def test_the_file_is_the_golden_one(name: str, gates: Gates) -> None:
     text = junit([Reported(result=getattr(gates, name))])
     assert text == (GOLDEN / f"junit-{name}.xml").read_text(encoding="utf-8")

@@ -17,7 +17,9 @@ ORIGIN = Origin(pull_request=7, sha="0123456789abcdef0123456789abcdef01234567")
 REFUSED = Reported(result=None, refusal="$.verdicts[3].time.estimate: a number that is not finite", origin=ORIGIN)
 
 
-@pytest.mark.parametrize("name", ["laptop", "spilling", "clean", "slower", "unsure", "broken", "unfit", "waived"])
+@pytest.mark.parametrize(
+    "name", ["laptop", "spilling", "clean", "slower", "unsure", "broken", "unfit", "concluded", "waived"]
+)
 def test_the_comment_is_the_golden_file(name: str, gates: Gates) -> None:
     # To accept a change: write comment(...) into the file, and read it on GitHub as a reviewer would.
     text = comment([Reported(result=getattr(gates, name), origin=ORIGIN)])

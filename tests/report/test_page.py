@@ -85,3 +85,19 @@ def test_a_gpu_whose_peaks_are_not_known_has_no_roofline(gates: Gates) -> None:
     text = page([Reported(result=replace(gates.slower, gpu="NVIDIA <L4>"))])
     assert "<h2>Roofline</h2>" not in text
     assert "No roofline: the peaks of the NVIDIA &lt;L4&gt; are not known." in text
+
+
+def test_conclusions_are_in_a_fold_that_is_open_where_one_is_lost(gates: Gates) -> None:
+    text = page([Reported(result=gates.concluded)])
+    fold = text.partition("<details open><summary>Conclusions of studies</summary>\n<pre>")[2].partition("</pre>")[0]
+    assert [line.partition(":")[0] for line in fold.splitlines()] == [
+        "no longer holds",
+        "unsure",
+        "unsure",
+        "holds on neither side",
+        "holds",
+        "unchanged",
+    ]
+    fine = replace(gates.concluded, conclusions=gates.concluded.conclusions[:1])
+    assert "<details><summary>Conclusions of studies</summary>" in page([Reported(result=fine)])
+    assert "Conclusions of studies" not in page([Reported(result=gates.clean)])

@@ -27,6 +27,7 @@ NAMES = (
     "unfit",
     "interrupted",
     "identical",
+    "concluded",
     "waived",
     "expired",
 )
@@ -46,7 +47,7 @@ def test_the_output_is_the_golden_file(name: str, gates: Gates) -> None:
     assert rendered(getattr(gates, name)) == (GOLDEN / f"gate-{name}.txt").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["laptop", "broken"])
+@pytest.mark.parametrize("name", ["laptop", "broken", "concluded"])
 def test_all_of_it_is_the_golden_file(name: str, gates: Gates) -> None:
     text = rendered(getattr(gates, name), everything=True)
     assert text == (GOLDEN / f"gate-{name}-all.txt").read_text(encoding="utf-8")

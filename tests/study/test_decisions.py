@@ -3,10 +3,11 @@ from __future__ import annotations
 import math
 import random
 
+from flopwatch.gate.conclusions import Verdict
 from flopwatch.model import Case
 from flopwatch.study import Conclusion
 from flopwatch.study.decisions import decide, log_ratios
-from flopwatch.study.result import Decision, Measured, Round, Verdict
+from flopwatch.study.result import Decision, Measured, Round
 
 LINES, POINTS = ("flopwatch none", "flopwatch 4", "flopwatch 8"), ("1", "2", "3")
 WITHIN = Conclusion(says="8 is within 1 % of the best", line="flopwatch 8", than=("flopwatch *",), percent=1.0)

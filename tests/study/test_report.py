@@ -10,12 +10,13 @@ import pytest
 from rich.console import Console
 
 from flopwatch.compare.result import Speed
+from flopwatch.gate.conclusions import Verdict
 from flopwatch.measure.machine import Gpu, Machine
 from flopwatch.model import Case, Numbers
 from flopwatch.report.line_plot import line_plot
 from flopwatch.report.study import error, headline, print_study, table, told, unit, values
 from flopwatch.study import Conclusion
-from flopwatch.study.result import Decision, Measured, Round, StudyResult, Verdict
+from flopwatch.study.result import Decision, Measured, Round, StudyResult
 
 CONCLUSION = Conclusion(says="8 is the best", line="flopwatch 8", than=("*",), percent=1.0)
 FASTER = Speed(estimate=0.1625, lower=0.10536, upper=0.2230, pairs=8)

@@ -6,9 +6,10 @@ import pytest
 from tests.study.test_decisions import GRID, POINTS, WITHIN, rounds
 
 from flopwatch.errors import ExitCode
+from flopwatch.gate.conclusions import Verdict
 from flopwatch.measure.machine import Machine
 from flopwatch.study.decisions import speed_between
-from flopwatch.study.result import Decision, StudyResult, Verdict
+from flopwatch.study.result import Decision, StudyResult
 
 FOUND = StudyResult(
     suite="S",

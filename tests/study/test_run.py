@@ -6,11 +6,12 @@ import pytest
 from tests.study.conftest import FakeWatch, FakeWorker, Gpu
 
 from flopwatch.errors import ExitCode, MachineError, UsageError
+from flopwatch.gate.conclusions import Verdict
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure.nvml import present_gpus
 from flopwatch.measure.protocol import Method, Plan
 from flopwatch.model import from_json, to_json
-from flopwatch.study.result import StudyResult, Verdict
+from flopwatch.study.result import StudyResult
 from flopwatch.study.run import StudyOptions, run_study
 
 if TYPE_CHECKING:

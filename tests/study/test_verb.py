@@ -11,7 +11,7 @@ from tests.study.test_report import STUDY, TABLE
 
 from flopwatch.cli import main
 from flopwatch.errors import ExitCode
-from flopwatch.study.result import Verdict
+from flopwatch.gate.conclusions import Verdict
 from flopwatch.study.run import StudyOptions
 
 if TYPE_CHECKING:

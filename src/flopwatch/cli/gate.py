@@ -17,6 +17,9 @@ from flopwatch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from flopwatch.cli.verb import Verbs
+    from flopwatch.gate.conclusions import WatchedConclusion
+    from flopwatch.gate.pairs import Observer
+    from flopwatch.gate.sides import Sides
     from flopwatch.model import Choice
 
 
@@ -36,7 +39,8 @@ def add_gate(verbs: Verbs) -> None:
         ),
         exit_codes={
             ExitCode.OK: "nothing regressed",
-            ExitCode.REGRESSED: "slower, broken, or a kernel that no longer compiles or that leaves its tensors",
+            ExitCode.REGRESSED: "slower, broken, a kernel that no longer compiles or that leaves its tensors, or a"
+            " conclusion that no longer holds",
             ExitCode.USAGE: "usage, configuration or repository error, or a waiver that has expired",
             ExitCode.UNDECIDED: "undecided, interrupted, or nothing could be compared",
             ExitCode.UNFIT: "the machine is unfit",
@@ -113,10 +117,16 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     claim_json(arguments.json)
     with Progress(Console(stderr=True)) as progress:
-        result = run_gate(options, root, observer=progress)
+        result = run_gate(options, root, observer=progress, conclude=_watch_conclusions)
     show(result, arguments.json, lambda: print_gate(result, report_console(), everything=arguments.all))
     code = ExitCode(result.exit_code)
     return 0 if arguments.exit_zero and code in (ExitCode.REGRESSED, ExitCode.UNDECIDED) else code
+
+
+def _watch_conclusions(sides: Sides, gpu_uuid: str, observer: Observer) -> tuple[WatchedConclusion, ...]:
+    from flopwatch.study.watched import watch_conclusions  # noqa: PLC0415 - needed where some are declared
+
+    return watch_conclusions(sides, gpu_uuid, observer)
 
 
 def _seconds(text: str) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from flopwatch.config import Config
 from flopwatch.errors import ExitCode
+from flopwatch.gate.conclusions import Outcome, WatchedConclusion
 from flopwatch.measure.machine import Machine
 from flopwatch.model import SCHEMA_VERSION, Case, KernelFacts, Mark, SeriesResult
 from flopwatch.static.comparison import FactChange, Severity
@@ -123,6 +124,7 @@ class GateResult:
         uncovered: what could not be compiled for the device, with the cause.
         suite: the time of the median case, head against base.
         pairs: every pair that was measured.
+        conclusions: what became of each conclusion that is watched; none where no time was judged, and with -k.
         waivers: what became of each waiver.
         unfit: why the machine's measurements are worth nothing; "" where they are.
         interrupted: the run was stopped before all was measured.
@@ -147,6 +149,7 @@ class GateResult:
     suite: SeriesResult | None = None
     pairs: tuple[PairLog, ...] = ()
     planned_pairs: int | None = None
+    conclusions: tuple[WatchedConclusion, ...] = ()
     waivers: tuple[WaiverUse, ...] = ()
     unfit: str = ""
     interrupted: bool = False
@@ -168,13 +171,18 @@ class GateResult:
         suite = self.suite is not None and self.suite.mark is Mark.SLOWER
         code = exit_code(
             marks,
-            broken_code=broken + suite,
+            broken_code=broken + suite + len(self.lost),
             undecided_code=len(self.newly_uncovered) + self.interrupted,
             compared=any(verdict.compared for verdict in self.verdicts),
         )
         if self.unfit and code is not ExitCode.REGRESSED:
             code = ExitCode.UNFIT
         return int(waivers_exit_code(self.waivers, code))
+
+    @property
+    def lost(self) -> tuple[WatchedConclusion, ...]:
+        """The conclusions that no longer hold, which fail the run."""
+        return tuple(found for found in self.conclusions if found.outcome is Outcome.LOST)
 
     @property
     def newly_uncovered(self) -> tuple[Uncovered, ...]:

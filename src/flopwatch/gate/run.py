@@ -7,7 +7,7 @@ import datetime as dt
 import secrets
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from flopwatch import git
 from flopwatch.checkout import checkout
@@ -33,8 +33,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flopwatch.config import Config
+    from flopwatch.gate.conclusions import WatchedConclusion
     from flopwatch.measure.protocol import Hello
     from flopwatch.model import Case
+
+#: Finds out what became of the conclusions that the repository watches, by the two sides, on a GPU.
+Conclude: TypeAlias = "Callable[[Sides, str, Observer], tuple[WatchedConclusion, ...]]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +65,12 @@ class GateOptions:
 
 
 def run_gate(
-    options: GateOptions, root: Path, *, observer: Observer | None = None, toss: Callable[[], bool] | None = None
+    options: GateOptions,
+    root: Path,
+    *,
+    observer: Observer | None = None,
+    toss: Callable[[], bool] | None = None,
+    conclude: Conclude | None = None,
 ) -> GateResult:
     """Compare head with base.
 
@@ -70,6 +79,8 @@ def run_gate(
         root: the repository.
         observer: is told how far the run is.
         toss: a fair coin for each pair: whether head is slot 1. The operating system's by default.
+        conclude: watches conclusions of studies where the repository names some and all cases are selected; None
+            watches none.
 
     Raises:
         FlopwatchError: nothing could be compared.
@@ -99,6 +110,10 @@ def run_gate(
             machine = None
         else:
             times, machine = _on_gpu(sides, found, options, observer, toss or (lambda: bool(secrets.randbits(1))))
+        conclusions: tuple[WatchedConclusion, ...] = ()
+        uuid = None if options.select or times.unfit or times.interrupted else found.hello.gpu_uuid
+        if conclude is not None and config.conclusions and uuid is not None:
+            conclusions = conclude(sides, uuid, observer)
     today = options.today or dt.datetime.now(tz=dt.UTC).date()
     of_facts = compare_facts(found.base.facts, found.head.facts)
     of_launches = compare_cases(found.base.launched, found.head.launched)
@@ -122,6 +137,7 @@ def run_gate(
         suite=times.suite,
         pairs=times.pairs,
         planned_pairs=times.planned_pairs,
+        conclusions=conclusions,
         waivers=_waived(config, times.verdicts, found.hello, today),
         unfit=times.unfit,
         interrupted=times.interrupted,

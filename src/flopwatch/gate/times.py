@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from flopwatch.measure.nvml import Watch
     from flopwatch.stats.prior import FloatArray
 
-#: Of the chance of a false alarm, 0.1 % a run, time has 0.08 % (`stats.design`), the cost of launches the rest. All of
-#: it is spent on the second stage: forks of one parent share its address space and its hash seed, which belong to the
-#: arm and which no coin turns over. The first stage may flag as it likes; the second starts anew.
+#: Of the chance of a false alarm, 0.1 % a run, time has 0.08 % (`stats.design`), conclusions of studies have 0.005 %
+#: (`gate.conclusions`), and the cost of launches the rest: of 8192 sign vectors the most extreme is 0.012 %, the two
+#: most extreme would be 0.024 %. All of it is spent on the second stage: forks of one parent share its address space
+#: and its hash seed, which belong to the arm and which no coin turns over. The first stage may flag as it likes; the
+#: second starts anew.
 LAUNCH_ALPHA = 0.05
-LAUNCH_CONFIRM_ALPHA = 0.0002
+LAUNCH_CONFIRM_ALPHA = 0.00015
 #: What is believed of the error of a pair's launch cost: 3 to 9 % on one core of the host of an H200 (2026-11-21).
 LAUNCH_PRIOR = Prior(degrees=8, deviation=0.05)
 #: Cases that are identical on both sides and measured nevertheless: an alarm about one tells of the machine.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from flopwatch.gate.conclusions import PATH, Verdict
 from flopwatch.measure.fitness import MAX_CLOCK_DIFFERENCE
 from flopwatch.model import Mark
 from flopwatch.verdict import margin_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from flopwatch.gate import CaseVerdict, GateResult, PairLog
+    from flopwatch.gate.conclusions import Look
     from flopwatch.stats import SeriesResult
 
 #: Where a score is cut, of time and of launches: `Prior.clip` of `stats.PRIOR` and of `gate.times.LAUNCH_PRIOR`, which
@@ -46,8 +48,34 @@ def contradictions(result: GateResult) -> Iterator[str]:
             yield f"{verdict.case.id}: {problem}"
     if result.suite is not None and not _ordered(result.suite):
         yield "the suite: its estimate is outside of its interval"
+    yield from _of_conclusions(result)
     if result.unfit and any(_judged(verdict) for verdict in result.verdicts):
         yield "times were judged, though the machine is unfit"
+
+
+def _of_conclusions(result: GateResult) -> Iterator[str]:
+    """Hold each look against the rounds that it lists, and all of them against what the gate looks at."""
+    if result.conclusions and (result.gpu is None or result.unfit or result.interrupted):
+        yield "conclusions were watched, though no time was judged"
+    for found in result.conclusions:
+        if found.identical and (found.looks or found.reason):
+            yield f"{found.id}: identical, and yet looked at"
+        if not (found.identical or found.reason) and not _is_path(found.looks):
+            yield f"{found.id}: its looks are not those of a gate"
+        margin = math.log1p(found.percent / 100)
+        for look in found.looks:
+            sums = [sum(min(max(each - margin, -CLIP), CLIP) for each in row.log_ratios) for row in look.beside]
+            holds, fails = max(sums) < 0, max(sums) > 0
+            if (look.verdict is Verdict.HOLDS and not holds) or (look.verdict is Verdict.FAILS and not fails):
+                yield f"{found.id}: {look.verdict.value} on {look.side}, but its rounds lean the other way"
+
+
+def _is_path(looks: Sequence[Look]) -> bool:
+    """Tell whether a gate looks like this: one side after the other, until one does not say what is asked of it."""
+    if [(look.stage, look.side) for look in looks] != [step[:2] for step in PATH[: len(looks)]]:
+        return False
+    asked = [look.verdict is step[2] for look, step in zip(looks, PATH, strict=False)]
+    return asked in ([False], [True, False]) or (len(asked) == len(PATH) and all(asked[:2]))
 
 
 def locate(values: Sequence[float], clip: float) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from flopwatch.errors import ExitCode
 from flopwatch.model import Mark
 from flopwatch.report.cases import is_waived, word
+from flopwatch.report.conclusions import needs_a_look, told
 from flopwatch.report.escape import command_data, command_property
 from flopwatch.report.reported import accused
 from flopwatch.report.sanitized import fault_lines, missing_lines
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flopwatch.gate import CaseVerdict, GateResult
+    from flopwatch.gate.conclusions import WatchedConclusion
     from flopwatch.report.reported import Reported
     from flopwatch.sanitize import Sanitized
 
@@ -47,6 +49,9 @@ def annotate(reports: Sequence[Reported], places: Mapping[str, Place]) -> str:
         if report.result is not None:
             errors += [_of_case("error", report.result, case, places) for case in accused(report.result)]
             warnings += [_of_case("warning", report.result, case, places) for case in _open(report.result)]
+            errors += [_of_conclusion("error", found, places) for found in report.result.lost]
+            doubted = filter(needs_a_look, report.result.conclusions)
+            warnings += [_of_conclusion("warning", found, places) for found in doubted]
         if report.sanitized is not None:
             errors += _of_faults(report.sanitized)
             warnings += [_command("warning", line) for line in missing_lines(report.sanitized)]
@@ -91,6 +96,10 @@ def _of_case(kind: str, result: GateResult, verdict: CaseVerdict, places: Mappin
     told = "; ".join(part for part in (verdict.reason, effect_of(series)) if part)
     text = f"{verdict.case.id}: {word(result, verdict)}: {told}"
     return _command(kind, text, places.get(verdict.case.suite))
+
+
+def _of_conclusion(kind: str, found: WatchedConclusion, places: Mapping[str, Place]) -> str:
+    return _command(kind, told(found), places.get(found.study))
 
 
 def _command(kind: str, text: str, place: Place | None = None) -> str:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 
+from flopwatch.config import MAX_CONCLUSIONS
 from flopwatch.gate import CaseVerdict, GateResult, PairLog, Uncovered
+from flopwatch.gate.conclusions import CONFIRM_ROUNDS, PATH, Beside, Look, WatchedConclusion
 from flopwatch.measure.machine import Gpu, Machine
 from flopwatch.model import WORKING_TREE, Case, Choice, Failure, KernelFacts, Numbers
 from flopwatch.sanitize import CaseReport, Sanitized
@@ -35,7 +37,10 @@ MAX_LOG_RATIO = 20.0
 _WORD = "[A-Za-z0-9_.+-]{1,80}"
 _VALUE = "[A-Za-z0-9_.=+-]{1,80}"
 _VALUES = 16
-_CASE = rf"[A-Za-z_][A-Za-z0-9_]{{0,79}}\[{_VALUE}(?:,{_VALUE}){{0,{_VALUES - 1}}}\]"
+_SUITE = "[A-Za-z_][A-Za-z0-9_]{0,79}"
+_CASE = rf"{_SUITE}\[{_VALUE}(?:,{_VALUE}){{0,{_VALUES - 1}}}\]"
+#: Of a study: a provider, and its value where it has several.
+_LINE = f"{_VALUE}(?: {_VALUE})?"
 #: A name, and a number where a case launches several kernels of it.
 _KERNEL = rf"{_WORD}(?: \([0-9]{{1,3}}\))?"
 _HASH = "[0-9a-f]{7,64}"
@@ -48,7 +53,7 @@ NAMES: dict[tuple[type, str], str] = {
     (GateResult, "gpu"): _PRODUCT,
     (GateResult, "device"): _WORD,
     (GateResult, "versions"): "[A-Za-z0-9_.+-]{0,80}",
-    (Case, "suite"): "[A-Za-z_][A-Za-z0-9_]{0,79}",
+    (Case, "suite"): _SUITE,
     (Case, "values"): _VALUE,
     (CaseVerdict, "method"): "graph|events|",
     (PairLog, "stage"): "screen|confirm|confirm launch",
@@ -67,6 +72,12 @@ NAMES: dict[tuple[type, str], str] = {
     (FactChange, "device"): _WORD,
     (FactChange, "fact"): "[a-z ]{1,40}",
     (Uncovered, "side"): "base|head",
+    (Beside, "other"): _LINE,
+    (Beside, "at"): rf"(?:{_VALUE}(?:,{_VALUE}){{0,{_VALUES - 1}}})?",
+    (Look, "stage"): "screen|confirm",
+    (Look, "side"): "base|head",
+    (WatchedConclusion, "study"): _SUITE,
+    (WatchedConclusion, "line"): f"{_LINE}|",
     (Waiver, "case"): r"[A-Za-z0-9_.=+,\[\]*?-]{1,200}",
     (WaiverUse, "case_id"): f"{_CASE}|",
     (Machine, "versions"): "[A-Za-z0-9_.+-]{0,80}",
@@ -120,6 +131,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "bytes_moved": _WORK,
     "same_within_percent": _PERCENT,
     "limit_percent": _PERCENT,
+    "percent": (-99.9, 1e6),
     "max_diff": (0.0, math.inf),
     "max_diff_eps": (0.0, 1e12),
     "p_slower": _SHARE,
@@ -135,6 +147,8 @@ LENGTHS = {"traceback": MAX_MESSAGE, "message": MAX_MESSAGE, "cause": MAX_MESSAG
 COUNTS = {"facts": MAX_FACTS, "base_facts": MAX_FACTS, "values": _VALUES, "verdicts": 2000, "pairs": 1000}
 COUNTS |= {"kernels": 2000} | dict.fromkeys(("base", "head", "base_trials", "head_trials"), MAX_FACTS)
 COUNTS |= {"changes": 1000}
+#: A study of 40 lines at 5 points has as many comparisons.
+COUNTS |= {"conclusions": MAX_CONCLUSIONS, "looks": len(PATH), "beside": 200, "log_ratios": CONFIRM_ROUNDS}
 #: Of objects likewise: the classes of instructions that a kernel has, 28 at the most of the bundled ones
 #: (``evidence/static``, 2026-11-22).
 MAX_KEYS = {"instructions": 100, "loop_instructions": 100}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flopwatch.errors import ExitCode
 from flopwatch.model import WORKING_TREE, Mark
+from flopwatch.report.conclusions import lost
 from flopwatch.report.failed import failed
 from flopwatch.report.wording import count
 from flopwatch.static.comparison import Severity
@@ -105,6 +106,8 @@ def _regressions(result: GateResult) -> list[str]:
         parts.append(_worst(launching, "slower to launch", launch_change(launching[0])))
     if result.suite is not None and result.suite.mark is Mark.SLOWER:
         parts.append(f"the suite as a whole is {format_change(result.suite.estimate or 0.0)}")
+    if result.lost:
+        parts.append(lost(result))
     return parts
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flopwatch.errors import ExitCode
+from flopwatch.gate.conclusions import Outcome
 from flopwatch.model import Mark
 from flopwatch.report.cases import word
+from flopwatch.report.conclusions import needs_a_look, told
 from flopwatch.report.escape import xml
 from flopwatch.report.reported import accused
 from flopwatch.report.sanitized import fault_lines
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from flopwatch.gate import CaseVerdict, GateResult
+    from flopwatch.gate.conclusions import WatchedConclusion
     from flopwatch.report.reported import Reported
     from flopwatch.sanitize import CaseReport
 
@@ -48,6 +51,8 @@ def _test_cases(report: Reported) -> Iterator[str]:
         yield _test_case(f"flopwatch.{looked.tool.value}", looked.case.id, 0.0, _of_sanitizer(looked))
     if report.result is None:
         return
+    for found in report.result.conclusions:
+        yield _test_case(f"flopwatch.studies.{found.study}", found.says, 0.0, _of_conclusion(found))
     failing = {verdict.case for verdict in accused(report.result)}
     for verdict in report.result.verdicts:
         name = f"[{','.join(verdict.case.values)}]"
@@ -64,6 +69,12 @@ def _of_case(result: GateResult, verdict: CaseVerdict, *, fails: bool) -> str:
     if verdict.mark is Mark.UNSURE:
         return _outcome("error", told)
     return _outcome("skipped", told) if verdict.mark is None and not verdict.compared else ""
+
+
+def _of_conclusion(found: WatchedConclusion) -> str:
+    if found.outcome is Outcome.LOST:
+        return _outcome("failure", told(found))
+    return _outcome("skipped", told(found)) if needs_a_look(found) else ""
 
 
 def _of_sanitizer(report: CaseReport) -> str:

@@ -13,6 +13,7 @@ from flopwatch.model import Mark
 from flopwatch.report.accused import accusations, reach
 from flopwatch.report.cases import chosen, is_waived, summary, word
 from flopwatch.report.causes import CODE
+from flopwatch.report.conclusions import in_order, told
 from flopwatch.report.escape import markdown_block, markdown_code, markdown_sentence
 from flopwatch.report.notes import provenance, quiet_notes
 from flopwatch.report.sanitized import folds
@@ -139,6 +140,8 @@ def _gate_folds(result: GateResult) -> Iterator[tuple[str, list[str]]]:
         explained += [head, *(f"  {line}" for line in lines)]
     if explained:
         yield "What happened, and how to repeat it", explained
+    if result.conclusions:
+        yield "Conclusions of studies", [told(found) for found in in_order(result)]
     if result.waivers:
         yield "Waivers", [use.text for use in result.waivers]
     order = list(Severity)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from flopwatch.model import eps_of
 from flopwatch.report.accused import accusations, reach
 from flopwatch.report.cases import chosen, summary, word
+from flopwatch.report.conclusions import in_order
+from flopwatch.report.conclusions import told as told_conclusion
 from flopwatch.report.escape import html
 from flopwatch.report.notes import provenance, quiet_notes
 from flopwatch.report.roofline import left_out, placed, roofline, seconds_of, told
@@ -123,6 +125,8 @@ def _result(result: GateResult) -> Iterator[str]:
     for head, lines in islice(accusations(result, reach), MAX_EXPLAINED):
         explained += [head, *(f"  {line}" for line in lines)]
     yield from _fold("What happened, and how to repeat it", explained, is_open=True)
+    conclusions = [told_conclusion(found) for found in in_order(result)]
+    yield from _fold("Conclusions of studies", conclusions, is_open=bool(result.lost))
     yield from _fold("Waivers", [use.text for use in result.waivers])
     yield from _fold(
         "What the compiler does differently",

@@ -1,7 +1,7 @@
 """What a repository accepts, as the checkout that reports has it: a result may not bring margins of its own.
 
-A result carries the margin of each case, the slowdown that SAME excludes, and its waivers. Where it comes from code
-that nobody has read, these must be those of the branch that the code is to enter.
+A result carries the margin of each case, the slowdown that SAME excludes, its waivers, and the conclusions that it
+watched. Where it comes from code that nobody has read, these must be those of the branch that the code is to enter.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import tomllib
 from typing import TYPE_CHECKING, Any
 
-from flopwatch.config import Config
+from flopwatch.config import Config, WatchedClaim
 from flopwatch.errors import ConfigError
 from flopwatch.verdict import margin_of
 from flopwatch.waivers import Waiver, WaiverState
@@ -39,6 +39,10 @@ def read_policy(root: Path) -> Config:
             same_within_percent=float(table.get("same_within_percent", Config().same_within_percent)),
             margins={pattern: float(percent) for pattern, percent in table.get("margins", {}).items()},
             waivers=tuple(Waiver(**waiver) for waiver in table.get("waivers", ())),
+            conclusions=tuple(
+                WatchedClaim(**{**claim, "at": tuple(claim.get("at", ("*",)))})
+                for claim in table.get("conclusions", ())
+            ),
         )
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, AttributeError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -59,3 +63,6 @@ def violations(result: GateResult, policy: Config) -> Iterator[str]:
     waived = [use.waiver for use in result.waivers if use.state is WaiverState.WAIVED]
     if not set(policy.waivers).issuperset(waived):
         yield "a waiver that the repository does not have"
+    watched = [(claim.study, claim.says) for claim in policy.conclusions]
+    if result.conclusions and [(found.study, found.says) for found in result.conclusions] != watched:
+        yield "other conclusions than those that the repository watches"

@@ -1,12 +1,14 @@
-"""The gate's decision once more, from the pairs that a result lists; needs numpy."""
+"""The gate's decisions once more, from the pairs and rounds that a result lists; needs numpy."""
 
 from __future__ import annotations
 
 import statistics
 from typing import TYPE_CHECKING
 
+from flopwatch.gate.conclusions import CONFIRM, SCREEN, confirm_alpha
 from flopwatch.gate.times import fails_anyway, launch_design, launch_table, time_table
 from flopwatch.stats import Decision, Design, Stage, decide
+from flopwatch.study.decisions import verdict_on
 from flopwatch.verdict import margin_of
 
 if TYPE_CHECKING:
@@ -32,7 +34,10 @@ def differences(result: GateResult, config: Config) -> Iterator[str]:
         result: what is said.
         config: whose margin of launches holds, which results do not carry.
     """
-    if result.unfit or result.interrupted or not result.pairs:
+    if result.unfit or result.interrupted:
+        return
+    yield from _conclusions(result)
+    if not result.pairs:
         return
     timed = [verdict for verdict in result.verdicts if verdict.time is not None]
     measured = {name for log in result.pairs for name in (*log.log_ratios, *log.faults)}
@@ -58,6 +63,15 @@ def differences(result: GateResult, config: Config) -> Iterator[str]:
     }
     asked = [name for name in names if name not in left_out]
     yield from _launches(result, asked, margin_of(config.launch_margin_percent))
+
+
+def _conclusions(result: GateResult) -> Iterator[str]:
+    alpha = {SCREEN: None, CONFIRM: confirm_alpha(max(len(result.conclusions), 1))}
+    for found in result.conclusions:
+        for look in found.looks:
+            again = verdict_on([row.log_ratios for row in look.beside], found.percent, alpha=alpha[look.stage])
+            if look.verdict is not again:
+                yield f"{found.id}: {look.verdict.value} on {look.side}, but its rounds decide {again.value}"
 
 
 def _design(result: GateResult) -> Design:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,8 @@ class Reported:
             return "flopwatch doctor"
         if self.exit_code is ExitCode.USAGE:
             return "flopwatch waive"
+        if self.result.lost and not accused(self.result):
+            return f"flopwatch compare --study {shlex.quote(self.result.lost[0].study)}"
         worst = next(_needy(self.result), None)
         if worst is not None:
             return reproduce(self.result, worst)

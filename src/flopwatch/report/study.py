@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from flopwatch.gate.conclusions import Verdict
 from flopwatch.model import eps_of
 from flopwatch.report.compare import TFLOPS_FROM
 from flopwatch.report.foreign import safe
 from flopwatch.report.wording import count, effect, grouped, several
-from flopwatch.study.result import Verdict
 from flopwatch.units import format_rate, format_seconds
 
 if TYPE_CHECKING:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flopwatch.errors import ExitCode
+from flopwatch.gate.conclusions import CONCLUSIONS_ALPHA, Outcome
 from flopwatch.gate.times import LAUNCH_CONFIRM_ALPHA
 from flopwatch.report.compiled import print_compiled
+from flopwatch.report.conclusions import in_order, told
 from flopwatch.report.explained import explanations
 from flopwatch.report.foreign import safe
 from flopwatch.report.headline import headline, slower_in_time, slower_to_launch
@@ -23,14 +25,15 @@ if TYPE_CHECKING:
     from flopwatch.gate import GateResult
 
 #: Of so many runs that change nothing, one at most calls a case slower: by time, stage 1 times stage 2; by launches,
-#: stage 2 alone.
-RUNS_PER_FALSE_ALARM = round(1 / (Design().false_alarm_rate + LAUNCH_CONFIRM_ALPHA))
+#: stage 2 alone; or a conclusion lost.
+RUNS_PER_FALSE_ALARM = round(1 / (Design().false_alarm_rate + LAUNCH_CONFIRM_ALPHA + CONCLUSIONS_ALPHA))
 EVIDENCE = "https://github.com/flopwatch/flopwatch/blob/main/docs/evidence.md"
 #: Cases that are explained one by one; the table names all of them.
 MAX_EXPLAINED = 8
 #: Notes of one run.
 MAX_NOTES = 12
 _STYLES = {ExitCode.OK: "bold green", ExitCode.REGRESSED: "bold red", ExitCode.USAGE: "bold red"}
+_CONCLUSION_STYLES = {Outcome.LOST: "red", Outcome.UNSURE: "yellow", Outcome.NEITHER: "yellow"}
 _WAIVER_STYLES = {WaiverState.EXPIRED: "red", WaiverState.EXCEEDED: "red", WaiverState.WAIVED: "yellow"}
 
 
@@ -57,6 +60,9 @@ def print_gate(result: GateResult, console: Console, *, everything: bool = False
     console.print()
     for use in result.waivers:
         console.print(safe(f"waiver: {use.text}", _WAIVER_STYLES.get(use.state, "dim")), soft_wrap=True)
+    for found in in_order(result):
+        if everything or found.outcome is not Outcome.UNCHANGED:
+            console.print(safe(f"conclusion {told(found)}", _CONCLUSION_STYLES.get(found.outcome, "")), soft_wrap=True)
     print_numbers(result, console, everything=everything)
     print_compiled(result, console, everything=everything)
     _print_notes(result, console, everything=everything)

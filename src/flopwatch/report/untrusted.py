@@ -306,6 +306,9 @@ def _check_whole(result: GateResult) -> None:
         if alike and max(alike.values()) > MAX_CONFIGURATIONS:
             raise _Refused(f"$.{name}", f"more than {MAX_CONFIGURATIONS} configurations of a kernel")
     _check_kernels(result)
+    for index, found in enumerate(result.conclusions):
+        if not all(look.beside and all(each.log_ratios for each in look.beside) for look in found.looks):
+            raise _Refused(f"$.conclusions[{index}]", "a look at nothing")
 
 
 def _check_version(version: int) -> None:

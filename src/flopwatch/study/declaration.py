@@ -55,8 +55,8 @@ class Declaration:
 class Study(Suite):
     """A suite whose question is about one of its parameters: which value is the fastest, where, and by how much.
 
-    It lies in ``studies`` below the folder of the suites, where neither gate nor history looks, and ``flopwatch compare
-    --study`` runs it.
+    It lies in ``studies`` below the folder of the suites, where neither gate nor history looks for cases, and
+    ``flopwatch compare --study`` runs it.
 
     Attributes:
         line: the parameter whose values take turns; with its providers they are the lines of the plot.

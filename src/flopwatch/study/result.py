@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
 from flopwatch.compare.result import Speed
 from flopwatch.errors import ExitCode
+from flopwatch.gate.conclusions import Verdict
 from flopwatch.measure.machine import Machine
 from flopwatch.model import SCHEMA_VERSION, Case, Choice, Memory, Numbers
 from flopwatch.study.declaration import Conclusion
-
-
-class Verdict(enum.Enum):
-    """Whether a conclusion is true."""
-
-    HOLDS = "holds"
-    FAILS = "does not hold"
-    UNSURE = "unsure"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,7 +26,7 @@ from flopwatch.model import Case, eps_of
 from flopwatch.static.devices import find_device
 from flopwatch.study.decisions import decide, log_ratios
 from flopwatch.study.declaration import FOLDER
-from flopwatch.study.lines import Layout, lay_out
+from flopwatch.study.lines import Layout, Spot, lay_out
 from flopwatch.study.result import Measured, Round, StudyResult
 from flopwatch.study.turns import take_turns
 
@@ -86,7 +86,7 @@ def run_study(options: StudyOptions, root: Path, *, observer: Observer | None = 
                 machine = read_machine(watch.gpu(), hello.versions)
                 fitness.require(fitness.before(watch.gpu(), watch.snapshot()))
                 observer.step(f"checking numbers of {len(layout.spots)} cases")
-                measured = _checked(sides, layout, config.max_diff_eps)
+                measured = checked(sides, layout.spots, config.max_diff_eps)
                 rounds = Rounds(sides=sides, watch=watch, observer=observer, measured=measured)
                 rounds.measure(options.rounds)
             measured = rounds.timed(layout.base)
@@ -131,12 +131,12 @@ def _no_gpu(why: str) -> MachineError:
     )
 
 
-def _checked(sides: Sides, layout: Layout, ceiling_eps: float) -> tuple[Measured, ...]:
+def checked(sides: Sides, spots: Sequence[Spot], ceiling_eps: float, *, arm: Arm = Arm.HEAD) -> tuple[Measured, ...]:
     """Tune every case, hold it against its reference on one seed, and each line's first for what it keeps."""
     seen: set[str] = set()
     found = []
-    with sides.worker(Mode.GPU, Arm.HEAD) as worker:
-        for spot in layout.spots:
+    with sides.worker(Mode.GPU, arm) as worker:
+        for spot in spots:
             declared = spot.declared
             each = Measured(
                 case=declared.case,
@@ -176,6 +176,8 @@ class Rounds:
         watch: reads the GPU.
         observer: is told how far this is.
         measured: what is measured, but for what was found out before that it cannot be.
+        arm: whose code runs.
+        processes: all workers; of rounds that alternate with others, those of these as well.
         taken: the rounds.
         interrupted: the measuring was stopped.
         lost: why the GPU no longer answers; "" while it does.
@@ -185,13 +187,14 @@ class Rounds:
     watch: Watch
     observer: Observer
     measured: tuple[Measured, ...]
+    arm: Arm = Arm.HEAD
+    processes: set[int] = field(default_factory=set)
     taken: list[Round] = field(default_factory=list)
     interrupted: bool = False
     lost: str = ""
     _plans: dict[str, Plan] = field(default_factory=dict)
     _failures: dict[Case, list[str]] = field(default_factory=lambda: defaultdict(list))
     _snapshots: list[Snapshot] = field(default_factory=list)
-    _processes: set[int] = field(default_factory=set)
 
     def measure(self, rounds: int) -> None:
         """Measure what can be, as far as one gets."""
@@ -202,12 +205,16 @@ class Rounds:
         try:
             for number in range(rounds):
                 self.observer.pairs(number, rounds)
-                self.taken.append(self._round())
+                self.take()
             self.observer.pairs(rounds, rounds)
         except KeyboardInterrupt:
             self.interrupted = True
         except MachineError as error:
             self.lost = str(error.what)
+
+    def take(self) -> None:
+        """Measure one more round."""
+        self.taken.append(self._round())
 
     def timed(self, base: str) -> tuple[Measured, ...]:
         """Add what the rounds say, in units of the base line."""
@@ -217,7 +224,7 @@ class Rounds:
     def unfit(self) -> str:
         """Return why none of this can be trusted; "" where it can."""
         number = sum(len(found.turns) for found in self.taken)
-        faults = fitness.over_run(self._snapshots, ours=self._processes, invalid=0, measured=number)
+        faults = fitness.over_run(self._snapshots, ours=self.processes, invalid=0, measured=number)
         return self.lost or fitness.describe(faults)
 
     def notes(self) -> tuple[str, ...]:
@@ -245,7 +252,7 @@ class Rounds:
         points = list(dict.fromkeys(each.at for each in self.measured))
         turns: dict[str, tuple[float, ...]] = {}
         faults: dict[str, str] = {}
-        with self.sides.worker(Mode.GPU, Arm.HEAD) as worker:
+        with self.sides.worker(Mode.GPU, self.arm) as worker:
             for at in secrets.SystemRandom().sample(points, len(points)):
                 pins = {each.case: each.choices for each in self.measured if each.at == at and self._is_able(each)}
                 if not pins:
@@ -261,7 +268,7 @@ class Rounds:
                     for case, cause in found.failures.items():
                         self._failures[case].append(cause)
                 if worker.pid is not None:
-                    self._processes.add(worker.pid)
+                    self.processes.add(worker.pid)
                 self._snapshots.append(self.watch.snapshot())
         return Round(seconds=time.monotonic() - start, turns=turns, faults=faults)
 

@@ -11,13 +11,24 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pytest
 
-from flopwatch.config import Config
+from flopwatch.config import MAX_CONCLUSIONS, Config
 from flopwatch.gate import CaseKernels, CaseVerdict, GateResult, PairLog
+from flopwatch.gate.conclusions import (
+    CONFIRM,
+    CONFIRM_ROUNDS,
+    PATH,
+    SCREEN_ROUNDS,
+    Beside,
+    Look,
+    WatchedConclusion,
+    confirm_alpha,
+)
 from flopwatch.gate.pairs import Observer
 from flopwatch.gate.times import _decide_launch, _decide_time, _judged, fails_anyway
 from flopwatch.measure.protocol import Plan
 from flopwatch.model import Case, Choice, Failure, KernelFacts, Mark, Memory, Numbers, to_json
 from flopwatch.stats import Design
+from flopwatch.study.decisions import verdict_on
 from flopwatch.verdict import Side, margin_of
 
 if TYPE_CHECKING:
@@ -171,6 +182,12 @@ def honest() -> GateResult:
 
 
 @pytest.fixture(scope="session")
+def watching() -> GateResult:
+    """The same run, that has watched conclusions: one is lost, one holds, one could not be measured."""
+    return HONEST
+
+
+@pytest.fixture(scope="session")
 def draw() -> Callable[..., GateResult]:
     return drawn
 
@@ -234,6 +251,8 @@ TEXTS = (
     ("verdicts", 1, "reason"),
     ("verdicts", 7, "notes", 0),
     ("verdicts", 6, "head", "failure", "message"),
+    ("conclusions", 0, "says"),
+    ("conclusions", 2, "reason"),
 )
 #: Of what is evil, the part that a name may be: GitHub would make a link of it, outside of code.
 NAME_LIKE = ("www.evil.example", "GH-1", SHA)
@@ -249,6 +268,11 @@ NAMES = (
     ("pairs", 0, "stage"),
     ("verdicts", 0, "method"),
     ("verdicts", 6, "head", "failure", "kind"),
+    ("conclusions", 0, "study"),
+    ("conclusions", 0, "line"),
+    ("conclusions", 0, "looks", 0, "stage"),
+    ("conclusions", 0, "looks", 0, "beside", 0, "other"),
+    ("conclusions", 0, "looks", 0, "beside", 0, "at"),
 )
 
 
@@ -384,6 +408,12 @@ def _shapes(result: dict[str, Any], whole: bytes) -> Iterator[tuple[str, bytes]]
         "another version": put(result, ("schema_version",), 2),
         "no version": put(result, ("schema_version",), 0),
         "open string": whole[:-1] + b', "a": "' + b"\\" * 100_001,
+        "many conclusions": put(result, ("conclusions",), [result["conclusions"][0]] * (MAX_CONCLUSIONS + 1)),
+        "many looks": put(result, ("conclusions", 0, "looks"), [result["conclusions"][0]["looks"][0]] * 5),
+        "many rounds": put(result, ("conclusions", 0, "looks", 0, "beside", 0, "log_ratios"), [0.1] * 14),
+        "no round": put(result, ("conclusions", 0, "looks", 0, "beside", 0, "log_ratios"), []),
+        "a look at nothing": put(result, ("conclusions", 0, "looks", 3, "beside"), []),
+        "a margin of nothing": put(result, ("conclusions", 0, "percent"), -100.0),
         "a date that is none": put(result, ("waivers",), [{"waiver": {"until": "2026-02-30"}}]),
     }.items()
 
@@ -414,6 +444,11 @@ def _lies(result: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
         (("pairs", 0, "clock_log_ratios"), {result["verdicts"][-1]["case"]["suite"] + "[1024,flopwatch]": 0.1}),
         (("pairs", 0, "clock_log_ratios"), dict.fromkeys(result["pairs"][0]["log_ratios"], 0.005)),
         (("unfit",), "says who"),
+        (("conclusions", 0, "outcome"), "holds"),
+        (("conclusions", 0, "identical"), True),
+        (("conclusions", 0, "percent"), 50.0),
+        (("conclusions", 1, "percent"), -50.0),
+        (("conclusions", 1, "looks"), []),
         (("same_within_percent",), 0.0),
         (("suite", "estimate"), 3.0),
     ):
@@ -424,7 +459,42 @@ def _lies(result: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
     yield "nothing was timed", json.dumps(gone).encode()
 
 
-HONEST = drawn(EFFECTS)
+#: Conclusions that a run below watches.
+WATCHED = 3
+
+
+def concluded(*effects: float) -> WatchedConclusion:
+    """Decide on a conclusion by drawn rounds: by how much its line is slower, at each look, than it may be."""
+    rng = np.random.default_rng(7)
+    looks = []
+    for (stage, side, _), effect in zip(PATH, effects, strict=False):
+        again = stage == CONFIRM
+        rounds = [
+            rng.normal(margin_of(1.0) + off, 0.0008, CONFIRM_ROUNDS if again else SCREEN_ROUNDS).tolist()
+            for off in (effect, effect - 0.05)
+        ]
+        looks.append(
+            Look(
+                stage=stage,
+                side=side,
+                verdict=verdict_on(rounds, 1.0, alpha=confirm_alpha(WATCHED) if again else None),
+                beside=tuple(
+                    Beside(other=other, at="4096,float16", log_ratios=tuple(ratios))
+                    for other, ratios in zip(("flopwatch 4", "torch"), rounds, strict=True)
+                ),
+            )
+        )
+    return WatchedConclusion(
+        study="Tiles", says="8 is within 1 % of the best", line="flopwatch 8", percent=1.0, looks=tuple(looks)
+    )
+
+
+CONCLUSIONS = (
+    concluded(0.02, -0.02, -0.02, 0.02),
+    replace(concluded(-0.02), says="8 is never slow"),
+    WatchedConclusion(study="Orders", says="rows come first", reason="a suite cannot be imported"),
+)
+HONEST = replace(drawn(EFFECTS), conclusions=CONCLUSIONS)
 _TABLE = json.loads(to_json(HONEST))
 FORGED = dict(_forged(_TABLE, json.dumps(_TABLE)))
 
@@ -448,7 +518,7 @@ def _unfit() -> GateResult:
         for verdict in HONEST.verdicts
         if verdict.mark is not Mark.BROKEN
     )
-    return replace(HONEST, verdicts=verdicts, suite=None, unfit="another process")
+    return replace(HONEST, verdicts=verdicts, suite=None, conclusions=(), unfit="another process")
 
 
 EVIL_TEXTS = dict(_evil_texts())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from flopwatch.gate.conclusions import Outcome, Verdict
 from flopwatch.gate.times import LAUNCH_PRIOR
 from flopwatch.model import Mark
 from flopwatch.report.agreement import CLIP, LAUNCH_CLIP, contradictions, locate
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flopwatch.gate import CaseVerdict, GateResult
+    from flopwatch.gate.conclusions import Look
 
 #: Runs of all kinds: clean, slower, faster, mixed, settled, a slower suite, slower launches.
 RUNS = (
@@ -94,3 +96,36 @@ def test_a_mark_that_neither_time_nor_launch_bears_out_is_one_too_many(honest: G
     assert [problem.rpartition(": ")[2] for problem in contradictions(changed(honest, 1, mark=Mark.UNSURE))] == [
         "unsure, but its time or its launch is slower"
     ]
+
+
+def test_the_looks_of_a_gate_agree_with_themselves(watching: GateResult) -> None:
+    assert [found.outcome for found in watching.conclusions] == [Outcome.LOST, Outcome.HOLDS, Outcome.UNSURE]
+    assert list(contradictions(watching)) == []
+
+
+def with_looks(result: GateResult, looks: tuple[Look, ...]) -> GateResult:
+    return replace(result, conclusions=(replace(result.conclusions[0], looks=looks),))
+
+
+def test_a_loss_cannot_be_hidden_in_looks_that_were_left_out_or_turned(watching: GateResult) -> None:
+    looks = watching.conclusions[0].looks
+    for fewer in ((), looks[:1], looks[:2], looks[:3], looks[1:], (*looks[:2], looks[3], looks[2])):
+        assert list(contradictions(with_looks(watching, fewer))) == [
+            "Tiles[flopwatch 8]: its looks are not those of a gate"
+        ]
+    turned = (*looks[:3], replace(looks[3], verdict=Verdict.HOLDS))
+    assert list(contradictions(with_looks(watching, turned))) == [
+        "Tiles[flopwatch 8]: holds on head, but its rounds lean the other way"
+    ]
+    turned = (*looks[:2], replace(looks[2], verdict=Verdict.FAILS), looks[3])
+    assert list(contradictions(with_looks(watching, turned))) == [
+        "Tiles[flopwatch 8]: does not hold on base, but its rounds lean the other way"
+    ]
+
+
+def test_what_is_identical_or_was_not_judged_has_no_looks(watching: GateResult) -> None:
+    same = tuple(replace(found, identical=True) for found in watching.conclusions)
+    assert [problem.rpartition(": ")[2] for problem in contradictions(replace(watching, conclusions=same))] == [
+        "identical, and yet looked at"
+    ] * 3
+    assert "conclusions were watched, though no time was judged" in contradictions(replace(watching, gpu=None))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flopwatch.config import Config
+from flopwatch.gate.conclusions import Verdict
 from flopwatch.model import Mark
 from flopwatch.report.agreement import contradictions
 from flopwatch.report.recompute import differences
@@ -104,3 +105,15 @@ def test_pairs_that_were_left_out_are_missed(honest: GateResult) -> None:
 
 def test_a_run_that_judged_no_time_has_nothing_to_decide(honest: GateResult) -> None:
     assert list(differences(replace(honest, interrupted=True), Config())) == []
+
+
+def test_looks_are_decided_again(watching: GateResult) -> None:
+    assert list(differences(watching, Config())) == []
+    lost = watching.conclusions[0]
+    doubted = (*lost.looks[:3], replace(lost.looks[3], verdict=Verdict.UNSURE))
+    lie = replace(watching, conclusions=(replace(lost, looks=doubted), *watching.conclusions[1:]))
+    assert list(contradictions(lie)) == []
+    assert list(differences(lie, Config())) == [
+        "Tiles[flopwatch 8]: unsure on head, but its rounds decide does not hold"
+    ]
+    assert list(differences(replace(lie, pairs=(), verdicts=()), Config())) != []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flopwatch.config import Config, load_config
+from flopwatch.config import Config, WatchedClaim, load_config
 from flopwatch.errors import ConfigError, ExitCode
 from flopwatch.model import Mark, to_json
 from flopwatch.report.policy import read_policy
@@ -30,6 +30,13 @@ reason = "64-bit offsets"
 owner = "Ada"
 until = 2026-12-31
 limit_percent = 5
+[[tool.flopwatch.conclusions]]
+study = "Tiles"
+says = "8 is never slow"
+[[tool.flopwatch.conclusions]]
+study = "Tiles"
+says = "8 is within 1 % of the best"
+at = ["4096,*"]
 """
 
 
@@ -83,6 +90,15 @@ def test_a_waiver_that_the_repository_does_not_have_is_refused(honest: GateResul
     assert (forged.exit_code, forged.refusal) == (3, "a waiver that the repository does not have")
 
 
+def test_other_conclusions_than_the_repositorys_are_refused(watching: GateResult, tmp_path: Path) -> None:
+    claims = tuple(WatchedClaim(study=found.study, says=found.says) for found in watching.conclusions)
+    path = tmp_path / "watching.json"
+    path.write_bytes(to_json(watching))
+    assert report_on(path, origin=Origin(), policy=Config(conclusions=claims)).result == watching
+    forged = report_on(path, origin=Origin(), policy=Config(conclusions=claims[:2]))
+    assert forged.refusal == "other conclusions than those that the repository watches"
+
+
 def test_what_is_recomputed_otherwise_is_refused(path: Path) -> None:
     report = report_on(path, origin=Origin(), recompute=lambda _result: ["Add[1]: same, but its pairs decide slower"])
     assert report.refusal == "Add[1]: same, but its pairs decide slower"
@@ -92,12 +108,8 @@ def test_the_policy_is_what_the_gate_reads(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
     known = load_config(tmp_path)
     found = read_policy(tmp_path)
-    assert (found.margin_percent, found.same_within_percent, found.margins, found.waivers) == (
-        known.margin_percent,
-        known.same_within_percent,
-        known.margins,
-        known.waivers,
-    )
+    keys = ("margin_percent", "same_within_percent", "margins", "waivers", "conclusions")
+    assert [getattr(found, key) for key in keys] == [getattr(known, key) for key in keys]
     assert found.margin_of("Attention[1]") == 3
 
 
@@ -109,16 +121,18 @@ def test_a_policy_that_cannot_be_read_is_an_error(text: str | None, tmp_path: Pa
         read_policy(tmp_path)
 
 
-def test_the_next_command_follows_from_the_verdict(honest: GateResult) -> None:
+def test_the_next_command_follows_from_the_verdict(honest: GateResult, watching: GateResult) -> None:
     commands = {
         "broken": Reported(result=honest).next_command,
         "unfit": Reported(result=replace(honest, verdicts=honest.verdicts[:1], suite=None, unfit="busy")).next_command,
         "refused": Reported(result=None, refusal="x").next_command,
         "fine": Reported(result=replace(honest, verdicts=honest.verdicts[:1], suite=None)).next_command,
+        "lost": Reported(result=replace(watching, verdicts=honest.verdicts[:1], suite=None)).next_command,
     }
     assert commands == {
         "broken": "flopwatch gate a1b2c3d4e5f6 0123456789ab -k 'Attention[1x1x1x1,flopwatch]'",
         "unfit": "flopwatch doctor",
         "refused": "flopwatch gate --json gate.json",
         "fine": "flopwatch gate a1b2c3d4e5f6 0123456789ab",
+        "lost": "flopwatch compare --study Tiles",
     }
