@@ -19,15 +19,22 @@ from typing import TYPE_CHECKING
 from evidence.samples import Samples
 from flopwatch import git
 from flopwatch.config import load_config
+from flopwatch.gate.pairs import Observer
+from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure.client import CaseFailed, Code, Mode, Nursery, Worker
 from flopwatch.measure.machine import read_machine
 from flopwatch.measure.nvml import Watch
 from flopwatch.measure.pair import PairSample, sample_pair
-from flopwatch.model import Choice, to_json
+from flopwatch.model import to_json
+from flopwatch.record.ahead import can_compile_ahead, compile_ahead
 from flopwatch.selection import is_selected
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flopwatch.config import Config
     from flopwatch.measure.protocol import Plan
+    from flopwatch.model import Case, Choice
 
 
 def main() -> None:
@@ -62,9 +69,7 @@ def main() -> None:
             cases = [entry.case for entry in hello.declared if entry.own and is_selected(options.select, entry.case.id)]
             if not cases:
                 sys.exit(f"no case has {options.select!r} in its name")
-            pins: dict[str, tuple[Choice, ...]] = {}
-            for case in cases:
-                pins[case.id] = worker.tune(case)
+            pins = tuned(worker, config, root, cases)
         say(f"{len(cases)} cases tuned after {time.monotonic() - start:.1f} s")
         pairs: list[dict[str, PairSample]] = []
         plans: dict[str, Plan] = {}
@@ -100,6 +105,14 @@ def main() -> None:
                 Samples.collect(pairs, [case.id for case in cases], about).save(unfinished)
                 unfinished.replace(options.out)
                 say(f"pair {len(pairs)}: {time.monotonic() - begun:.1f} s; {watch.snapshot()}")
+
+
+def tuned(worker: Worker, config: Config, root: Path, cases: Sequence[Case]) -> dict[str, tuple[Choice, ...]]:
+    """Compile on all cores, and then let autotuners choose; return what they chose by case."""
+    if can_compile_ahead(worker.hello, config.device, cases):
+        sides = Sides(config, device=config.device, base_tree=root, head_tree=root)
+        compile_ahead(sides, (Arm.HEAD,), cases, Observer())
+    return {case.id: worker.tune(case) for case in cases}
 
 
 def say(line: str) -> None:

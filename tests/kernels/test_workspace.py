@@ -60,17 +60,19 @@ def test_a_launch_has_its_workspace_though_a_larger_one_takes_its_place(device: 
     assert pointers == (1, 2, 3, held.parts.data_ptr(), held.flags.data_ptr())
 
 
-def test_the_calls_of_a_capture_have_the_same_flags_which_it_need_not_zero(
+def test_the_calls_of_a_capture_have_flags_in_turn_which_it_need_not_zero(
     capture: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = capture(1)
     monkeypatch.setattr(torch, "zeros", None)  # a launch of the graph, at each replay
 
-    second = capture(1)
+    others = [capture(1) for _ in range(workspace._ROWS)]
 
-    assert second.flags.data_ptr() == first.flags.data_ptr()
-    assert first.flags.count_nonzero() == 0
-    assert are_apart(first.parts, second.parts)
+    places = [found.flags.data_ptr() for found in (first, *others)]
+    assert len(set(places)) == workspace._ROWS
+    assert places[-1] == places[0]
+    assert all(found.flags.is_contiguous() and found.flags.count_nonzero() == 0 for found in (first, *others))
+    assert are_apart(first.parts, others[-1].parts)
 
 
 def test_no_capture_stream_or_larger_product_shares_flags(capture: Callable[..., Workspace]) -> None:

@@ -356,7 +356,7 @@ def test_on_a_gpu_a_planted_loss_fails_the_gate_and_the_same_code_does_not(toy: 
     claim = '[[tool.flopwatch.conclusions]]\nstudy = "Race"\nsays = "not half as fast again"\n'
     project.write_text(project.read_text(encoding="utf-8") + claim, encoding="utf-8")
     toy.commit("a race")
-    toy.edit("num_warps=4", "num_warps=8")
+    toy.edit("num_warps=4", "num_warps=2")  # 16 bytes to a thread; with 8 warps it took half as long again
     (fine,) = run_gate(GateOptions(), toy.root, conclude=watch_conclusions).conclusions
     assert (fine.outcome, fine.reason) == (Outcome.HOLDS, "")
     # Each element is loaded eight times, and not from a register.

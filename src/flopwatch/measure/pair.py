@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: So often a pair moves the results to other memory; more than the least only while the places differ. Those of a tiny
 #: kernel differ by 0.35 %, of most from 100 us up by less than 0.02 % (VectorAddSizes 65536; the middle of 20 cases;
 #: H200, 2026-11-21).
-PLACEMENTS = (3, 24)
+PLACEMENTS = (3, 16)
 #: ABBA cycles at each place. What the places differ by is averaged over places alone, so that there are many of them
 #: before there are many cycles at each.
 CYCLES = (2, 12)
@@ -39,8 +39,8 @@ CYCLES = (2, 12)
 AIM = 0.0012
 LONG_SECONDS = 100e-6
 LONG_AIM = 0.0007
-#: After so long a case has the fewest cycles and placements that are left: 288 cycles of a kernel of 200 ms would take
-#: four minutes. Of the bundled suites none takes 2 s (H200, 2026-11-21).
+#: After so long a case has the fewest cycles and placements that are left: 192 cycles of a kernel of 200 ms would take
+#: three minutes. Of the bundled suites none takes 2 s (H200, 2026-11-21).
 PAIR_S = 10.0
 #: Samples in a turn. Two turns that follow each other in one slot, as the inner ones of ABBA do, are taken in one
 #: visit. It costs 1.3 ms beside its samples (0.8 ms to wake the other process, and an untimed one; H200, 2026-11-21).

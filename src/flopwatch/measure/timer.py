@@ -188,7 +188,7 @@ class PreparedCase:
         wanted = math.ceil(length / seconds)
         sets = min(max(cold, math.ceil(wanted / math.ceil(wanted / most))), MAX_INPUT_SETS)
         for _ in range(2):  # the first estimate counts the start of the graph as the kernel's
-            rounds = math.ceil(length / (seconds * sets))
+            rounds = max(round(length / (seconds * sets)), 1)
             calls = min(rounds * sets, MAX_CALLS)
             if calls <= self.plan.calls:
                 return
