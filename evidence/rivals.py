@@ -12,6 +12,7 @@ conbench has one result a commit.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -256,4 +257,7 @@ def draws(seconds: NDArray[np.float32], pairs: int, rng: np.random.Generator, *,
 def side(seconds: NDArray[np.float32]) -> Side:
     """Pool the samples of some processes: (processes, cases, preparations, cycles, samples)."""
     by_case = np.moveaxis(seconds.astype(np.float64), 1, 0)
-    return Side(samples=by_case.reshape(len(by_case), -1), turns=by_case.mean(axis=-1).reshape(len(by_case), -1))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Mean of empty slice", RuntimeWarning)  # cycles that a case did not need
+        turns = np.nanmean(by_case, axis=-1)
+    return Side(samples=by_case.reshape(len(by_case), -1), turns=turns.reshape(len(by_case), -1))

@@ -73,6 +73,15 @@ def test_runs_in_turns_share_their_pairs_and_runs_apart_have_none_in_common(samp
             assert each.run[0] not in each.history[0]
 
 
+def test_a_case_with_fewer_samples_to_a_cycle_than_others_has_turns(samples: Samples) -> None:
+    seconds = samples.seconds.copy()
+    seconds[:, 0, ..., 4:] = np.nan
+    found = rivals.side(seconds[:, :, 0])
+
+    assert np.array_equal(np.isnan(found.turns[0]), np.isnan(found.turns[1]))
+    np.testing.assert_allclose(np.nanmean(found.turns, axis=1), samples.time_us() * 1e-6, rtol=2e-3)
+
+
 def test_too_few_pairs_for_two_runs_apart_are_refused(samples: Samples) -> None:
     with pytest.raises(ValueError, match="two runs of 8 pairs are 16 pairs, and 15 were recorded"):
         next(rivals.draws(samples.seconds[:15], 8, np.random.default_rng(1), in_turns=False))
