@@ -165,7 +165,7 @@ def test_commits_that_do_not_differ_are_no_case_for_a_bisection(line: Line) -> N
 
 
 def test_doubt_comes_with_the_pairs_that_would_settle_it(line: Line, machine: Machine) -> None:
-    machine.gpu.noise = 0.03
+    machine.gpu.noise = 0.02
     good, bad = line.takes(FAST), line.takes(SLOW)
     found = bisect(line, good, bad)
     assert not found.differs
