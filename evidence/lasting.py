@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evidence.samples import Samples, recordings
+from evidence.samples import Samples, means, recordings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,17 +29,9 @@ def lasting(samples: Samples) -> NDArray[np.float64]:
 
     An estimate may be negative; their mean is right.
     """
-    cycles = _mean(np.log(samples.seconds.astype(np.float64)), -1)
-    places = _mean(cycles[:, :, 1] - cycles[:, :, 0], -1)
-    return (_mean(places[..., ::2], -1) * _mean(places[..., 1::2], -1)).T
-
-
-def _mean(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """Return means of what was sampled; NaN of what was not, such as places that were not needed."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Mean of empty slice", RuntimeWarning)
-        means: NDArray[np.float64] = np.nanmean(values, axis=axis)
-    return means
+    cycles = means(np.log(samples.seconds.astype(np.float64)), -1)
+    places = means(cycles[:, :, 1] - cycles[:, :, 0], -1)
+    return (means(places[..., ::2], -1) * means(places[..., 1::2], -1)).T
 
 
 def table(found: Iterable[Samples]) -> list[str]:
@@ -48,7 +39,7 @@ def table(found: Iterable[Samples]) -> list[str]:
     rows: dict[float, list[tuple[float, float]]] = {most: [] for most in LENGTHS_US}
     for samples in found:
         lengths_us = samples.time_us() * samples.calls
-        for length_us, variance in zip(lengths_us.tolist(), _mean(lasting(samples), 1).tolist(), strict=True):
+        for length_us, variance in zip(lengths_us.tolist(), means(lasting(samples), 1).tolist(), strict=True):
             most = next((most for most in LENGTHS_US if length_us <= most), None)
             if most is not None and math.isfinite(variance):
                 rows[most].append((length_us, variance))

@@ -12,7 +12,6 @@ conbench has one result a commit.
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +24,7 @@ from asv_runner.statistics import compute_stats
 from numpy.typing import NDArray
 
 from evidence.pool import processes
-from evidence.samples import Origin, Samples
+from evidence.samples import Origin, Samples, means
 from flopwatch.stats import Design
 from flopwatch.stats.prior import FloatArray
 
@@ -257,7 +256,4 @@ def draws(seconds: NDArray[np.float32], pairs: int, rng: np.random.Generator, *,
 def side(seconds: NDArray[np.float32]) -> Side:
     """Pool the samples of some processes: (processes, cases, preparations, cycles, samples)."""
     by_case = np.moveaxis(seconds.astype(np.float64), 1, 0)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Mean of empty slice", RuntimeWarning)  # cycles that a case did not need
-        turns = np.nanmean(by_case, axis=-1)
-    return Side(samples=by_case.reshape(len(by_case), -1), turns=turns.reshape(len(by_case), -1))
+    return Side(samples=by_case.reshape(len(by_case), -1), turns=means(by_case, -1).reshape(len(by_case), -1))

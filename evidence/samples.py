@@ -180,6 +180,14 @@ class Samples:
         )
 
 
+def means(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    """Return means of what was sampled; NaN of what was not, such as cycles and places that a case did not need."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Mean of empty slice", RuntimeWarning)
+        found: NDArray[np.float64] = np.nanmean(values, axis=axis)
+    return found
+
+
 def _each(seconds: NDArray[np.float32], ratio: Callable[[Turns], float]) -> NDArray[np.float64]:
     """Compute the log ratio of each case and pair; NaN where a case could not be sampled."""
     ratios = np.full(seconds.shape[1::-1], np.nan)

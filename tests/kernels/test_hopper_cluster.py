@@ -8,11 +8,10 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.kernels.test_hopper_matmul import REGISTERS, SHARED_BYTES, run
-from tests.kernels.test_hopper_short import CHECKED, CHECKS, DEADLINE_S
+from tests.kernels.test_hopper_short import CHECKED, CHECKS, DEADLINE_S, facts_of
 
 from flopwatch.kernels.hopper_cluster import CLUSTER, CLUSTER_TILES, CLUSTERS, ClusterConfig
 from flopwatch.kernels.hopper_cluster_barriers import HAS_CLUSTERS
-from flopwatch.model import KernelFacts, from_json
 
 #: Runs in a process of its own, in which kernels are compiled and not interpreted. Prints a line of facts, and of each
 #: kernel how often ptxas says that it had to serialise the tensor cores' instructions, its programs and shared memory,
@@ -67,11 +66,6 @@ def compiled() -> list[str]:
 
 def told(compiled: list[str], what: str) -> list[list[str]]:
     return [line.split()[1:] for line in compiled if line.startswith(what)]
-
-
-def facts_of(compiled: list[str]) -> list[KernelFacts]:
-    (line,) = (line.removeprefix("facts ") for line in compiled if line.startswith("facts "))
-    return from_json(line.encode(), list[KernelFacts])
 
 
 def config_of(line: str) -> ClusterConfig:

@@ -24,6 +24,21 @@ if TYPE_CHECKING:
 
 UUID = "GPU-12345678"
 PLAN = Plan(method=Method.GRAPH, calls=1, input_sets=1)
+#: How a toy study of a kernel that doubles ends, of parameters n and kind; how it runs stands before.
+SCALED = """
+    def inputs(self, n, kind, *, seed):
+        generator = torch.Generator(device="cuda").manual_seed(seed)
+        return torch.randn(int(n), device="cuda", generator=generator), kind
+
+    def reference(self, x, kind):
+        return x.double() * 2
+
+    def flops(self, n, kind):
+        return int(n)
+
+    def bytes_moved(self, n, kind):
+        return 8 * int(n)
+"""
 
 
 def declared(suite: str, *values: str) -> DeclaredCase:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from tests.study.conftest import FakeWatch, FakeWorker, Gpu
+from tests.study.conftest import SCALED, FakeWatch, FakeWorker, Gpu
 
 from flopwatch.errors import ExitCode, MachineError, UsageError
 from flopwatch.gate.conclusions import Verdict
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from flopwatch.model import Case, Choice
 
 SWIZZLE = StudyOptions(study="Swizzle")
-TOY_STUDY = '''\
+TOY_STUDY = (
+    '''\
 """Does the length matter?"""
 
 import torch
@@ -43,24 +44,13 @@ class Lengths(Study):
     line = "kind"
     conclusions = (Conclusion(says="a leak is not slow", line="flopwatch leaking", than=("*",), percent=100.0),)
 
-    def inputs(self, n, kind, *, seed):
-        generator = torch.Generator(device="cuda").manual_seed(seed)
-        return torch.randn(int(n), device="cuda", generator=generator), kind
-
     def run(self, x, kind):
         if kind == "leaking":
             KEPT.append(torch.empty(1, dtype=torch.uint8, device="cuda"))
         return scale(x, 2.0)
-
-    def reference(self, x, kind):
-        return x.double() * 2
-
-    def flops(self, n, kind):
-        return int(n)
-
-    def bytes_moved(self, n, kind):
-        return 8 * int(n)
 '''
+    + SCALED
+)
 
 
 @pytest.fixture

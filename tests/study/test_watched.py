@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Self, cast
 
 import pytest
-from tests.study.conftest import DECLARATION, SWIZZLE, UUID, WITHIN, FakeWatch, FakeWorker, Gpu
+from tests.study.conftest import DECLARATION, SCALED, SWIZZLE, UUID, WITHIN, FakeWatch, FakeWorker, Gpu
 
 from flopwatch.config import Config, WatchedClaim
 from flopwatch.errors import MachineError, SuiteError
@@ -311,7 +311,8 @@ def test_what_half_a_percent_on_either_side_of_the_margin_divides_is_lost() -> N
     assert lost_in(100, MARGIN - 0.005, MARGIN + 0.005, seed=6) >= 95
 
 
-TOY_STUDY = '''\
+TOY_STUDY = (
+    '''\
 """Is the kernel as fast as torch?"""
 
 import torch
@@ -329,22 +330,11 @@ class Race(Study):
     line = "kind"
     conclusions = (Conclusion(says="not half as fast again", line="flopwatch", than=("torch",), percent=50.0),)
 
-    def inputs(self, n, kind, *, seed):
-        generator = torch.Generator(device="cuda").manual_seed(seed)
-        return torch.randn(int(n), device="cuda", generator=generator), kind
-
     def run(self, x, kind):
         return scale(x, 2.0)
-
-    def reference(self, x, kind):
-        return x.double() * 2
-
-    def flops(self, n, kind):
-        return int(n)
-
-    def bytes_moved(self, n, kind):
-        return 8 * int(n)
 '''
+    + SCALED
+)
 
 
 @pytest.mark.gpu
