@@ -1,8 +1,8 @@
 """Race the kernels for products: ``python -m evidence.matmul_candidates OUT.json [--seconds N]``, on an H200.
 
 Everything in `flopwatch.kernels` that `triton_matmul` takes only where a table says so, on the products of
-`peer_shapes`, against torch.matmul and the plain kernel. Tiles and ways to share them are ordered by an estimate first,
-and the best dozen of a shape is raced. What is written can be continued; see `evidence.candidates`.
+`peer_shapes` and on `LAYERS`, against torch.matmul and the plain kernel. Tiles and ways to share them are ordered by an
+estimate first, and the best dozen of a shape is raced. What is written can be continued; see `evidence.candidates`.
 
 ``python -m evidence.matmul_candidates choose OUT.json`` writes the winners into that table (`evidence.routes`), and
 needs no GPU. With --held-out the products are others, and the one candidate is what calls take there by the rule of
@@ -99,6 +99,8 @@ _FLOATS, _FLAGS = 2**24, 2**16
 #: On which Hopper's kernels are compiled: no size changes them, but that short products' tiles fit the matrices.
 _SMALL, _EVEN = (520, 776, 1032), (512, 768, 1024)
 _SEED = 20261122
+#: Products of layers that the suites watch, which no point of the peers is.
+LAYERS = ("2048x4096x14336", "1024x50304x768")
 #: Products that decided nothing: of transformers' layers, of few rows and many, of sides between powers of two.
 HELD_OUT = (
     *("512x4096x4096", "1024x5120x5120", "2048x8192x2048", "4096x1024x8192", "8192x5120x2048", "2048x11008x4096"),
@@ -268,7 +270,7 @@ class MatmulExperiment:
                 values=(shape, dtype),
             )
             for dtype in MATMUL_DTYPES
-            for shape in (HELD_OUT if self.held_out else MATMUL)
+            for shape in (HELD_OUT if self.held_out else (*MATMUL, *LAYERS))
         ]
 
     def candidates(self, shape: str) -> Mapping[str, Config]:

@@ -44,9 +44,12 @@ SLOWDOWNS_PERCENT = (0.25, 0.5, 1.0, 2.0, 5.0)
 #: share of the case's time.
 GUESSED_TURN_SECONDS = 12e-9
 CALIBRATED_SHARE = 0.2
-#: ABBA cycles of a calibration, and samples a turn: 0.3 % a sample makes 0.1 % of a fifth, half a percent of a turn.
+#: ABBA cycles of a calibration, and samples a turn, of which the first half is thrown away: inputs are made before it,
+#: and the power controller takes 80 ms to settle, 50 samples of 8192 cubed.
 CALIBRATION_CYCLES = 4
-CALIBRATION_SAMPLES = 12
+CALIBRATION_SAMPLES = 100
+#: For what is only about so long.
+FEW_SAMPLES = 12
 #: Half the turns must add half the time to within this share.
 LINEAR_WITHIN = 0.05
 
@@ -215,21 +218,22 @@ def turned(sample: PairSample) -> PairSample:
 def seconds_of(worker: Worker, case: Case, pins: Sequence[Choice]) -> float:
     """Return about what a call takes, the kernel that spins for no turns included."""
     worker.prepare(case, None, pins)
-    return statistics.median(worker.visit(case, CALIBRATION_SAMPLES))
+    return statistics.median(worker.visit(case, FEW_SAMPLES))
 
 
 def calibrate(worker: Worker, case: Case, pins: tuple[Choice, ...], file: Turns) -> Calibration:
     """Find out what a turn adds behind this case's kernel."""
     file.set({})
     plan = worker.prepare(case, None, pins).plan
-    seconds = statistics.median(worker.visit(case, CALIBRATION_SAMPLES))
+    seconds = statistics.median(worker.visit(case, FEW_SAMPLES))
     turns = max(round(CALIBRATED_SHARE * seconds / GUESSED_TURN_SECONDS), 2)
     taken: dict[int, list[float]] = {0: [], turns // 2: [], turns: []}
     for _ in range(CALIBRATION_CYCLES):
         for each in (0, turns // 2, turns, turns, turns // 2, 0):
             file.set({case.id: each})
             worker.prepare(case, plan, pins)
-            taken[each].append(statistics.median(worker.visit(case, CALIBRATION_SAMPLES)))
+            samples = worker.visit(case, CALIBRATION_SAMPLES)
+            taken[each].append(statistics.median(samples[CALIBRATION_SAMPLES // 2 :]))
     base, half, whole = (statistics.median(taken[each]) for each in (0, turns // 2, turns))
     file.set({})
     turn_seconds = (whole - base) / turns

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from evidence import matmul_candidates
-from evidence.matmul_candidates import HELD_OUT, PLAIN, Compilation, MatmulExperiment, candidates, multiply
+from evidence.matmul_candidates import HELD_OUT, LAYERS, PLAIN, Compilation, MatmulExperiment, candidates, multiply
 from evidence.peer_shapes import MATMUL, MATMUL_DTYPES
 from evidence.race import Point
 
@@ -26,12 +26,14 @@ EXPERIMENT = MatmulExperiment()
 def test_every_shape_is_raced_in_both_dtypes_float16_first() -> None:
     points = EXPERIMENT.points()
 
-    assert [point.values for point in points] == [(s, d) for d, s in itertools.product(MATMUL_DTYPES, MATMUL)]
+    assert [point.values for point in points] == [
+        (s, d) for d, s in itertools.product(MATMUL_DTYPES, (*MATMUL, *LAYERS))
+    ]
     assert len({point.name for point in points}) == len(points)
     assert {point.name: point.flops for point in points}["1000x1000x1000 float16"] == 2e9
 
 
-@pytest.mark.parametrize("shape", MATMUL)
+@pytest.mark.parametrize("shape", [*MATMUL, *LAYERS])
 def test_every_shape_has_about_a_dozen_candidates_with_names_of_their_own(shape: str) -> None:
     configs = candidates(shape)
 

@@ -34,6 +34,9 @@ _PAIRS = 2048
 #: The part of a GPU's rate that a product has to be predicted to reach, or it is left to the plain kernel, which has
 #: smaller tiles: 1024 cubed is predicted 0.42, 100x4096x4096 0.28.
 _BUSY = 0.4
+#: Deeper products share no tiles: with those of the last wave shared, 4096x4096x16384 and 2048x4096x14336 took 5 to
+#: 10 % longer, and were predicted to take 3 % less (128x256 tiles, H200, 2026-11-22 and 23; decision 4).
+_DEEPEST = 8192
 #: Attention takes the choice of sizes that are at most so many times theirs, or that part of them: as far apart as
 #: those are that were raced.
 _NEAR = 2.0
@@ -51,6 +54,8 @@ def product_config(m: int, n: int, k: int, *, processors: int) -> HopperConfig |
 
     >>> str(product_config(4096, 4096, 4096, processors=132))
     '128x256x64 s4 w2 c4/2 g8 wave'
+    >>> str(product_config(4096, 4096, 16384, processors=132))
+    '128x256x64 s4 w2 c4/2 g8 whole'
     >>> product_config(64, 4096, 4096, processors=132)
     """
     if m <= MOST_ROWS or m * n * k < FEWEST:
@@ -60,7 +65,7 @@ def product_config(m: int, n: int, k: int, *, processors: int) -> HopperConfig |
             replace(tile, balance=balance)
             for tile in TILES
             for balance in (Balance.WHOLE, Balance.WAVE)  # all of a few tiles shared was slower than any other way
-            if balance is Balance.WHOLE or tiles_of(tile, m, n) > processors * tile.per_processor
+            if balance is Balance.WHOLE or (k <= _DEEPEST and tiles_of(tile, m, n) > processors * tile.per_processor)
         ),
         key=lambda config: predicted_cycles(config, m, n, k, processors=processors),
     )
