@@ -1,9 +1,9 @@
 """Record pairs whose head is slowed on the GPU: ``python -m evidence.record_power OUT.npz --cases 12 --seconds 500``.
 
 Both sides run the suites of evidence/slowed, which append a spin to every call: of no turns on base, on head of as many
-as add the slowdown asked for. What a turn takes is calibrated behind each case's own kernel, at the clocks that it runs
-at, by turns that add about a fifth; half as many must add half as much. A coin says which slot is head; the file has
-base as slot 0 and head as slot 1.
+as add the slowdown asked for. What a turn takes is calibrated by pairs, behind each case's own kernel and at the clocks
+that it runs at, with turns that add about a fifth; half as many must add half as much. A coin says which slot is head;
+the file has base as slot 0 and head as slot 1.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import datetime as dt
 import json
+import math
 import os
 import secrets
 import statistics
@@ -44,11 +45,7 @@ SLOWDOWNS_PERCENT = (0.25, 0.5, 1.0, 2.0, 5.0)
 #: share of the case's time.
 GUESSED_TURN_SECONDS = 12e-9
 CALIBRATED_SHARE = 0.2
-#: ABBA cycles of a calibration, and samples a turn, of which the first half is thrown away: inputs are made before it,
-#: and the power controller takes 80 ms to settle, 50 samples of 8192 cubed.
-CALIBRATION_CYCLES = 4
-CALIBRATION_SAMPLES = 100
-#: For what is only about so long.
+#: For what a case only about takes.
 FEW_SAMPLES = 12
 #: Half the turns must add half the time to within this share.
 LINEAR_WITHIN = 0.05
@@ -125,14 +122,14 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         files = (Turns(folder / "0.json"), Turns(folder / "1.json"))
         zero, one = (stack.enter_context(file.nursery(code)) for file in files)
-        with Worker(Mode.GPU, code, nursery=zero) as worker:
-            hello = worker.hello
+        with Worker(Mode.GPU, code, nursery=zero) as first, Worker(Mode.GPU, code, nursery=one) as second:
+            hello = first.hello
             if hello.gpu_uuid is None:
                 sys.exit("a recording needs a GPU")
             own = [entry.case for entry in hello.declared if entry.own]
-            pins = {case: worker.tune(case) for case in own}
-            cases = spread({case: seconds_of(worker, case, pins[case]) for case in own}, options.cases)
-            found = {case: calibrate(worker, case, pins[case], files[0]) for case in cases}
+            pins = {case: first.tune(case) for case in own}
+            cases = spread({case: seconds_of(first, case, pins[case]) for case in own}, options.cases)
+            found = {case: calibrate((first, second), case, pins[case], files) for case in cases}
         for case, calibration in found.items():
             say(
                 f"{case.id}: {1e6 * calibration.base_seconds:.2f} us, a turn {1e9 * calibration.turn_seconds:.2f} ns,"
@@ -221,29 +218,27 @@ def seconds_of(worker: Worker, case: Case, pins: Sequence[Choice]) -> float:
     return statistics.median(worker.visit(case, FEW_SAMPLES))
 
 
-def calibrate(worker: Worker, case: Case, pins: tuple[Choice, ...], file: Turns) -> Calibration:
-    """Find out what a turn adds behind this case's kernel."""
-    file.set({})
-    plan = worker.prepare(case, None, pins).plan
-    seconds = statistics.median(worker.visit(case, FEW_SAMPLES))
-    turns = max(round(CALIBRATED_SHARE * seconds / GUESSED_TURN_SECONDS), 2)
-    taken: dict[int, list[float]] = {0: [], turns // 2: [], turns: []}
-    for _ in range(CALIBRATION_CYCLES):
-        for each in (0, turns // 2, turns, turns, turns // 2, 0):
-            file.set({case.id: each})
-            worker.prepare(case, plan, pins)
-            samples = worker.visit(case, CALIBRATION_SAMPLES)
-            taken[each].append(statistics.median(samples[CALIBRATION_SAMPLES // 2 :]))
-    base, half, whole = (statistics.median(taken[each]) for each in (0, turns // 2, turns))
-    file.set({})
-    turn_seconds = (whole - base) / turns
-    return Calibration(
-        pins=pins,
-        plan=plan,
-        base_seconds=base,
-        turn_seconds=turn_seconds,
-        linear=(half - base) / (turn_seconds * (turns // 2)),
-    )
+def calibrate(
+    slots: tuple[Worker, Worker], case: Case, pins: tuple[Choice, ...], files: tuple[Turns, Turns]
+) -> Calibration:
+    """Find out what a turn adds behind this case's kernel.
+
+    By pairs, as what is recorded: a spin alone would let the GPU rest, so that a kernel at the power limit ran faster
+    behind it, and half the turns of 8192 cubed seemed to add a third of what all of them did (H200, 2026-11-23).
+    """
+
+    def spun(turns: int) -> PairSample:
+        files[0].set({})
+        files[1].set({case.id: turns})
+        return sample_pair(slots, case, plan=plan, pins=(pins, pins))
+
+    plan = None
+    still = spun(0)
+    plan, seconds = still.plan, still.median_seconds(0)
+    turns = max(2 * round(CALIBRATED_SHARE * seconds / GUESSED_TURN_SECONDS / 2), 2)
+    half, whole = (seconds * math.expm1(spun(each).log_ratio) for each in (turns // 2, turns))
+    files[1].set({})
+    return Calibration(pins=pins, plan=plan, base_seconds=seconds, turn_seconds=whole / turns, linear=2 * half / whole)
 
 
 if __name__ == "__main__":

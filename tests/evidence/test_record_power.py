@@ -63,14 +63,14 @@ def slot(turns: Turns) -> Worker:
 
 
 def test_a_turn_is_calibrated_behind_the_case_itself(files: tuple[Turns, Turns]) -> None:
-    found = calibrate(slot(files[0]), CASE, (), files[0])
+    found = calibrate((slot(files[0]), slot(files[1])), CASE, (), files)
 
     assert found.base_seconds == pytest.approx(20e-6)
     assert found.turn_seconds == pytest.approx(5e-9)
     assert found.linear == pytest.approx(1.0)
     assert found.turns(0.01) == 40
     assert found.says(0.00255)["calibrated"] == pytest.approx(0.0025)  # whole turns
-    assert files[0].path.read_text(encoding="utf-8") == "{}"
+    assert [file.path.read_text(encoding="utf-8") for file in files] == ["{}", "{}"]
 
 
 @pytest.mark.parametrize("head", [0, 1])

@@ -338,6 +338,7 @@ class Race(Study):
 
 
 @pytest.mark.gpu
+@pytest.mark.timeout(900)  # two gates, of which the second looks four times
 def test_on_a_gpu_a_planted_loss_fails_the_gate_and_the_same_code_does_not(toy: ToyRepository) -> None:
     path = toy.root / "benchmarks" / "studies" / "race.py"
     path.parent.mkdir()
