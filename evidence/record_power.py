@@ -36,6 +36,7 @@ from flopwatch.measure.nvml import Watch
 from flopwatch.measure.pair import PairSample, sample_pair
 from flopwatch.measure.protocol import Plan
 from flopwatch.model import Case, Choice, to_json
+from flopwatch.selection import is_selected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -102,6 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--cases", type=int, default=12, help="as many, from the shortest to the longest (12)")
+    parser.add_argument("-k", dest="select", default="", help="of those whose name has this in it; 'A or B'")
     parser.add_argument("--slowdowns", default=",".join(f"{percent:g}" for percent in SLOWDOWNS_PERCENT), help="in %%")
     parser.add_argument("--seconds", type=float, default=500.0, help="start no pair after this (500)")
     parser.add_argument("--pairs", type=int, default=1000, help="at most so many")
@@ -126,7 +128,9 @@ def main() -> None:
             hello = first.hello
             if hello.gpu_uuid is None:
                 sys.exit("a recording needs a GPU")
-            own = [entry.case for entry in hello.declared if entry.own]
+            own = [entry.case for entry in hello.declared if entry.own and is_selected(options.select, entry.case.id)]
+            if not own:
+                sys.exit(f"no case has {options.select!r} in its name")
             pins = {case: first.tune(case) for case in own}
             cases = spread({case: seconds_of(first, case, pins[case]) for case in own}, options.cases)
             found = {case: calibrate((first, second), case, pins[case], files) for case in cases}
