@@ -293,21 +293,24 @@ def _rivals(findings: Findings) -> str:
 
 
 def _walls(walls: Sequence[WallTime]) -> str:
-    """Tell the newest run of each name, each where and when it was timed."""
+    """Tell the newest run of each name, each where and when it was timed, and how long those before it took."""
     if not walls:
         return "No gates have been timed from outside yet."
     parts: list[str] = []
-    timed: set[str] = set()
+    timed: dict[str, list[float]] = {}
+    for run in (run for wall in walls for run in wall.runs):
+        timed.setdefault(run.name, []).append(run.seconds)
+    newest: set[str] = set()
     for wall in walls:
-        runs = tuple(run for run in wall.runs if run.name not in timed)
-        timed |= {run.name for run in runs}
-        parts += [_wall(replace(wall, runs=runs))] if runs else []
+        runs = tuple(run for run in wall.runs if run.name not in newest)
+        newest |= {run.name for run in runs}
+        parts += [_wall(replace(wall, runs=runs), {run.name: timed[run.name][1:] for run in runs})] if runs else []
     missing = [name for name in PLANS if name not in timed]
     parts += [f"Not timed: {', '.join(missing)}."] if missing else []
     return "\n\n".join(parts)
 
 
-def _wall(wall: WallTime) -> str:
+def _wall(wall: WallTime, earlier: dict[str, list[float]]) -> str:
     rows = []
     for run in wall.runs:
         goal = WALL_GOALS.get(run.name)
@@ -316,6 +319,7 @@ def _wall(wall: WallTime) -> str:
             (
                 f"{run.what}, {'warm' if run.warm else 'cold'} caches",
                 f"**{run.seconds:.1f} s**",
+                ", ".join(f"{seconds:.1f} s" for seconds in earlier[run.name]),
                 f"{goal.seconds:g} s, {'met' if _met(run) else 'missed'}" if goal else "",
                 f"{sum(stage.seconds for stage in run.stages):.1f} s",
                 stages or "none",
@@ -325,7 +329,18 @@ def _wall(wall: WallTime) -> str:
                 f"{run.exit_code}",
             )
         )
-    heads = ("gate", "wall", "goal", "in pairs", "pairs", "cases measured", "identical", "marks", "exit code")
+    heads = (
+        "gate",
+        "wall",
+        "earlier",
+        "goal",
+        "in pairs",
+        "pairs",
+        "cases measured",
+        "identical",
+        "marks",
+        "exit code",
+    )
     gpu = wall.machine.gpu
     versions = ", ".join(f"{name} {version}" for name, version in wall.machine.versions.items())
     commands = "\n".join(f"$ {command}" for command in wall.commands)

@@ -180,5 +180,5 @@ def read_table(text: str) -> tuple[int, tuple[Change, ...]]:
 
 
 def kept(folder: Path) -> list[Path]:
-    """Return the kept files of wall times, the newest first; their names end with the date."""
+    """Return the kept files of wall times, the newest first; their names end with the date, or date and time."""
     return sorted(folder.glob("wall-*.json"), key=lambda path: path.stem, reverse=True)

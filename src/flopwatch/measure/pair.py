@@ -60,7 +60,6 @@ LAUNCH_CYCLES = 3
 LAUNCHES = 4
 #: Where memory holds a case only once.
 SAMPLES_APART = 90
-_LAUNCH_TURNS = ((0, LAUNCHES), (1, 2 * LAUNCHES), (0, LAUNCHES))
 _ABBA = (0, 1, 1, 0)
 _TRIM = 4
 
@@ -328,10 +327,12 @@ def _turn_samples(plan: Plan, seconds: float) -> int:
 
 def _sample_launches(slots: Slots, case: Case) -> Turns:
     zero, one = [], []
+    before = slots[0].launch(case, LAUNCHES)
     for _ in range(LAUNCH_CYCLES):
-        first, between, last = (slots[slot].launch(case, calls) for slot, calls in _LAUNCH_TURNS)
-        zero.append(first + last)
+        between, around = (slots[slot].launch(case, 2 * LAUNCHES) for slot in (1, 0))
+        zero.append(before + around[:LAUNCHES])
         one.append(between)
+        before = around[LAUNCHES:]
     return (tuple(zero),), (tuple(one),)
 
 

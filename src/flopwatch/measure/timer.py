@@ -137,7 +137,8 @@ class PreparedCase:
     def place(self) -> None:
         """Move the results to other memory and capture the calls anew; the inputs are left where they are.
 
-        What is not captured allocates its results at every call, and stays as it is.
+        What is not captured allocates its results at every call, and stays as it is. The first samples are the caller's
+        to throw away.
         """
         if self._graph is None:
             return
@@ -149,7 +150,6 @@ class PreparedCase:
             self._spacer = spacer
             del captured
         torch.cuda.empty_cache()
-        self.sample(_WARM_UP_SAMPLES)
 
     def lend(self) -> str:
         """Describe the memory of the inputs to another process."""
