@@ -36,10 +36,11 @@ RESULT_BYTES = 4 * 2**20
 STATES = {
     0: ("success", "nothing regressed"),
     1: ("failure", "something regressed"),
-    2: ("error", "the result cannot be read"),
+    2: ("error", "a waiver has expired"),
     3: ("error", "undecided: not everything could be measured or proved"),
     4: ("error", "the machine was unfit to measure"),
 }
+_UNREADABLE = ("error", "the result cannot be read")
 _UNKNOWN = ("error", "the report failed")
 _DISAGREES = ("error", "decided again by its pairs, the result is another, or could not be")
 _MISSING = ("error", "no result: the measuring job failed, was cancelled or was refused")
@@ -95,7 +96,7 @@ def make_report(result: Path, settings: Path, target: Target, *, summary: Path |
     if result.is_symlink() or not result.is_file():
         return _without(_MISSING, target)
     if result.stat().st_size > RESULT_BYTES:
-        return _without(STATES[2], target)
+        return _without(_UNREADABLE, target)
     with tempfile.TemporaryDirectory(prefix="flopwatch-") as folder:
         comment = Path(folder) / "comment.md"
         code = _render(result, settings, "markdown", comment, target)

@@ -88,6 +88,6 @@ def test_a_worktree_holds_the_commit_and_is_gone_afterwards(repository: Path, tm
     assert git.git("worktree", "list", cwd=repository).count("\n") == 0
 
 
-def test_outside_a_repository_git_says_why(tmp_path: Path) -> None:
-    with pytest.raises(GitError, match="not a git repository"):
+def test_outside_a_repository_that_is_said(tmp_path: Path) -> None:
+    with pytest.raises(GitError, match="in no git repository"):
         git.repository_root(tmp_path)

@@ -220,9 +220,27 @@ def test_a_failure_is_a_point_without_a_value_and_what_does_not_apply_is_none(st
 
 def test_a_case_that_always_failed_is_told(store: Store) -> None:
     store.commit([None, 2e-3])
-    with pytest.raises(UndecidedError, match="failed at every commit") as caught:
+    with pytest.raises(UndecidedError, match="no time of 'Scale") as caught:
         store.read()
+    assert caught.value.why == "it failed at 1 commit, and was measured at no other"
     assert "failures" in caught.value.todo
+
+
+def test_a_case_that_failed_once_and_was_never_timed_has_other_metrics_to_look_at(store: Store) -> None:
+    for seconds in (math.nan, None, math.nan):  # as without a GPU, with a commit that cannot be imported
+        store.commit([seconds, seconds])
+    with pytest.raises(UndecidedError) as caught:
+        store.read()
+    assert caught.value.why == "it failed at 1 commit, and was measured at no other"
+    assert caught.value.todo.startswith("choose a --metric that was: registers; ")
+
+
+def test_times_that_nobody_could_measure_are_not_among_what_was_recorded(store: Store) -> None:
+    store.commit([math.nan, math.nan])
+    with pytest.raises(UndecidedError, match="time was recorded of no case") as caught:
+        store.read()
+    assert "need a GPU" in caught.value.why
+    assert caught.value.todo == "choose a --metric that was: registers"
 
 
 def test_a_file_that_is_broken_is_noted_and_the_others_are_read(store: Store) -> None:
@@ -287,7 +305,7 @@ def test_what_was_not_recorded_is_told_with_what_was(store: Store) -> None:
     assert caught.value.why == "there are Scale[1000,flopwatch], Scale[1000,torch]"
     with pytest.raises(UndecidedError, match="spills was recorded of no case") as caught:
         store.read(metric="spills")
-    assert caught.value.why == "there are registers, time"
+    assert caught.value.todo == "choose a --metric that was: registers, time"
 
 
 def test_ratios_have_the_name_that_they_are_published_by() -> None:

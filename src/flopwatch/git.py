@@ -37,8 +37,21 @@ def git(*arguments: str, cwd: Path) -> str:
 
 
 def repository_root(path: Path) -> Path:
-    """Return the top folder of the repository that holds `path`."""
-    return Path(git("rev-parse", "--show-toplevel", cwd=path))
+    """Return the top folder of the repository that holds `path`.
+
+    Raises:
+        GitError: there is none, or git does not want to tell.
+    """
+    try:
+        return Path(git("rev-parse", "--show-toplevel", cwd=path))
+    except GitError as error:
+        if "not a git repository" not in error.why:
+            raise
+        raise GitError(
+            f"{path.resolve()} is in no git repository",
+            why="flopwatch compares commits",
+            todo="go to the repository of your kernels, or name it with -C",
+        ) from None
 
 
 def resolve(name: str, *, cwd: Path) -> str:

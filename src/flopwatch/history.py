@@ -7,7 +7,6 @@ import contextlib
 import datetime as dt
 import itertools
 import math
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 #: What a compiler makes of a kernel repeats exactly: any difference is a change. The rest has noise.
 EXACT = frozenset({"registers", "spills", "shared_memory", "idle_warp_slots"})
 _CONFIG_FILES = ("asv.conf.json", "asv.conf.jsonc")
+#: Where it is kept why a case has no value.
+_CAUSES = "the .jsonl beside asv's result, or after asv run .flopwatch/failures, says why it failed"
 #: Of several machines with many cases each, so many names are listed where none matches.
 _MAX_LISTED = 5
 #: Seconds over those of an anchor, as `flopwatch.asv.anchored` names them, which only asv can import.
@@ -119,7 +120,7 @@ class _Found:
     """What the result files have: (case, labels) -> commit -> point, and what was passed over."""
 
     points: dict[tuple[str, tuple[tuple[str, str], ...]], dict[str, Point]] = field(default_factory=dict)
-    metrics: Counter[str] = field(default_factory=Counter)
+    metrics: set[str] = field(default_factory=set)
     cases: dict[str, None] = field(default_factory=dict)
     outdated: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
@@ -164,8 +165,9 @@ def read_history(root: Path, case: str, *, metric: str = "time", last: int | Non
                 series.append(_last(whole, last))
     if not series and failed:
         raise UndecidedError(
-            f"{case!r} failed at every commit that was recorded, {len(failed)} of them",
-            todo="look into .flopwatch/failures, where the causes are kept",
+            f"no {metric} of {case!r} was recorded",
+            why=f"it failed at {_count(failed)}, and was measured at no other",
+            todo="; ".join([*_other_metrics(found, metric), _CAUSES]),
         )
     if not series:
         raise UndecidedError(
@@ -233,7 +235,7 @@ def _load_config(root: Path) -> Any:  # noqa: ANN401 - asv's Config, untyped
         raise UsageError(
             f"no {_CONFIG_FILES[0]} in {root}",
             why="it says where asv keeps the results",
-            todo="see docs/dashboard.md for one that works",
+            todo="flopwatch init writes one",
         )
     try:
         return Config.load(str(path))
@@ -257,7 +259,8 @@ def _read_results(folder: Path, metric: str) -> _Found:
             suite, _, kind = benchmark.rpartition(".track_")
             if not suite:
                 continue
-            found.metrics[kind] += 1
+            if kind not in found.metrics and _has_values(results, benchmark):
+                found.metrics.add(kind)
             if kind != metric:
                 continue
             recorded = results.benchmark_version.get(benchmark)
@@ -266,6 +269,12 @@ def _read_results(folder: Path, metric: str) -> _Found:
                 continue
             _add(found, results, benchmark, suite.rpartition(".")[2])
     return found
+
+
+def _has_values(results: Any, benchmark: str) -> bool:  # noqa: ANN401 - asv's Results, untyped
+    """Tell whether anything was measured: where there is no GPU, asv keeps times too, none of which is a number."""
+    values = results.get_result_value(benchmark, results.get_result_params(benchmark)) or ()
+    return any(value is not None and not math.isnan(value) for value in values)
 
 
 def _add(found: _Found, results: Any, benchmark: str, suite: str) -> None:  # noqa: ANN401 - asv's Results, untyped
@@ -377,8 +386,14 @@ def _passed_over(found: _Found, elsewhere: set[str]) -> Iterator[str]:
 
 
 def _anchored(found: _Found, metric: str) -> Iterator[str]:
-    if metric == "time" and found.metrics[RATIO]:
+    if metric == "time" and RATIO in found.metrics:
         yield f"another driver, clock or board shows here as code does; it does not in --metric {RATIO}"
+
+
+def _other_metrics(found: _Found, metric: str) -> Iterator[str]:
+    """Yield a line that says what else can be asked for, where there is something."""
+    if names := sorted(found.metrics - {metric}):
+        yield f"choose a --metric that was: {', '.join(names)}"
 
 
 def _count(commits: set[str]) -> str:
@@ -397,7 +412,7 @@ def _nothing(case: str, metric: str, found: _Found, folder: Path) -> FlopwatchEr
     if found.metrics:
         return UndecidedError(
             f"{metric} was recorded of no case",
-            why=f"there are {', '.join(sorted(found.metrics))}",
-            todo="choose --metric",
+            why="times, memory and numbers at full size need a GPU" if metric in METRICS.keys() - EXACT else "",
+            todo="".join(_other_metrics(found, metric)),
         )
     return UndecidedError(f"no results in {folder}", todo="flopwatch record, or asv run, records commits")

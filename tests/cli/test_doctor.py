@@ -55,4 +55,4 @@ def test_a_folder_that_is_no_repository_is_a_finding(
 ) -> None:
     monkeypatch.setattr("flopwatch.doctor.ask_torch", TorchAnswer)
     assert main(["doctor", "-C", str(tmp_path)]) == ExitCode.UNFIT
-    assert "git rev-parse --show-toplevel failed" in capsys.readouterr().out
+    assert "is in no git repository" in capsys.readouterr().out

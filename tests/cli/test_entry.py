@@ -41,7 +41,7 @@ def test_an_unknown_verb_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_error_is_three_lines_and_its_exit_code(capsys: pytest.CaptureFixture[str], tmp_path: object) -> None:
     assert main(["gate", "-C", str(tmp_path)]) == ExitCode.USAGE
     printed = capsys.readouterr().err
-    assert printed.startswith("flopwatch: git rev-parse --show-toplevel failed\n  why: ")
+    assert printed.startswith(f"flopwatch: {tmp_path} is in no git repository\n  why: ")
     assert "Traceback" not in printed
 
 

@@ -117,6 +117,11 @@ def test_where_nothing_was_left_that_is_told() -> None:
     assert printed(nothing) == ["Nothing new to record on lab (no GPU) in 1:01"]
 
 
+def test_an_interrupt_before_the_first_case_does_not_say_that_nothing_was_left() -> None:
+    lines = printed(replace(FOUND, commits=(replace(COMMIT, cases=0),), interrupted=True))
+    assert lines[0].startswith("Recorded nothing on ")
+
+
 @pytest.mark.parametrize(
     ("found", "code"),
     [

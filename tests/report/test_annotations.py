@@ -43,3 +43,13 @@ def test_suites_are_found_where_they_are_declared(tmp_path: Path) -> None:
     (folder / "matmul.py").write_text('"""Suites."""\n\n\nclass Matmul(Suite):\n    pass\n', encoding="utf-8")
     (folder / "broken.py").write_bytes(b"\xff\xfe class")
     assert find_suites(folder) == {"Matmul": ("benchmarks/matmul.py", 4)}
+
+
+def test_suites_of_a_folder_within_others_have_the_path_that_the_repository_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "python" / "benchmarks"
+    folder.mkdir(parents=True)
+    (folder / "matmul.py").write_text("class Matmul(Suite):\n    pass\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert find_suites(Path("./python/benchmarks/")) == {"Matmul": ("python/benchmarks/matmul.py", 1)}

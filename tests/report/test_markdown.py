@@ -57,6 +57,22 @@ def test_a_comment_without_room_keeps_the_verdict_and_the_next_command(gates: Ga
     assert 0.5 * SUMMARY_BYTES < len(job_summary([report]).encode()) <= SUMMARY_BYTES
 
 
+def test_every_broken_case_has_a_row_that_says_what_is_wrong(gates: Gates) -> None:
+    rows = [line for line in comment([Reported(result=gates.broken)]).splitlines() if line.startswith("| 🔴")]
+    assert len(rows) == 3
+    assert "`error 12 eps, was 0.5, ceiling 2`" in rows[0]
+    assert "`fails on head, runs on base (CompilationError: " in rows[1]
+
+
+def test_without_a_gpu_the_table_has_errors_and_a_sentence_says_what_was_not_measured(gates: Gates) -> None:
+    result = replace(gates.broken, gpu=None, pairs=())
+    text = comment([Reported(result=result)])
+    assert "| 🔴 | `Matmul[1024x1024x1024,float16,flopwatch]` | 0.5 | 12 | broken |" in text
+    assert "| 🔴 | `Matmul[1x1x1,float16,flopwatch]` | 0.5 | `CompilationError` | broken |" in text
+    assert "Not measured: time and memory" in text
+    assert job_summary([Reported(result=result)]).count("| `Matmul[") == len(result.verdicts)
+
+
 def test_each_fold_ends_where_it_began(gates: Gates) -> None:
     many = replace(gates.slower, notes=("``` </details> | `x`",) * 5000)
     text = comment([Reported(result=many)])

@@ -46,6 +46,11 @@ def test_a_page_has_both_schemes_and_works_by_keyboard(gates: Gates) -> None:
     assert ":focus-visible" in text
 
 
+def test_broken_cases_need_a_look_without_a_time_too(gates: Gates) -> None:
+    before, _, _ = page([Reported(result=gates.broken)]).partition("<caption>All cases")
+    assert before.count('<td class="broken">') == 3
+
+
 def test_every_timed_case_is_in_the_plot_of_effects_and_the_needy_have_their_pairs(gates: Gates) -> None:
     text = page([Reported(result=with_samples(gates.slower))])
     assert text.count('class="interval"') == 4

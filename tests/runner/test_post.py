@@ -78,6 +78,13 @@ def test_a_result_without_a_gpu_is_not_green(tmp_path: Path, monkeypatch: pytest
     assert (report.state, report.description) == post.STATES[4]
 
 
+def test_an_expired_waiver_is_called_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    renders(monkeypatch, 2, "text")
+    report = reported(tmp_path, "2")
+
+    assert (report.state, report.description) == ("error", "a waiver has expired")
+
+
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_report_that_wrote_nothing_says_neither_good_nor_bad(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -111,7 +118,9 @@ def test_a_huge_result_is_not_even_read(tmp_path: Path, monkeypatch: pytest.Monk
     with (tmp_path / "result.json").open("wb") as file:
         file.truncate(post.RESULT_BYTES + 1)
 
-    assert post.make_report(tmp_path / "result.json", tmp_path, TARGET, summary=None).state == "error"
+    report = post.make_report(tmp_path / "result.json", tmp_path, TARGET, summary=None)
+
+    assert (report.state, report.description) == ("error", "the result cannot be read")
 
 
 def test_a_comment_that_github_would_refuse_becomes_a_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

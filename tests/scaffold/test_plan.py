@@ -116,6 +116,16 @@ def test_the_workflow_and_the_sessions_install_what_can_be_installed(stranger: M
     assert any("--no-build-isolation" in line for line in scaffold.todo)
 
 
+@pytest.mark.parametrize(
+    ("files", "folder"),
+    [({}, "benchmarks"), ({"benchmarks/run.py": "print(1)\n"}, "flopwatch_suites")],
+)
+def test_the_workflow_annotates_the_suites(files: dict[str, str], folder: str, stranger: Make) -> None:
+    scaffold = plan_scaffold(stranger({"mk.py": ADD} | files).root)
+    texts = {file.path: file.text for file in scaffold.files}
+    assert f"--format annotations --suites {folder}\n" in texts[".github/workflows/flopwatch.yml"]
+
+
 def test_a_branch_of_any_name_is_quoted(stranger: Make) -> None:
     repository = stranger({"mk.py": ADD})
     repository.git("branch", "-m", "it's#1")

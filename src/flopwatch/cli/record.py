@@ -94,11 +94,12 @@ def print_recording(recording: Recording, console: Console) -> None:
 
     measured = [commit for commit in recording.commits if commit.cases]
     where = f"{recording.machine} ({recording.gpu or 'no GPU'})"
+    begun = "Recorded nothing" if recording.interrupted or recording.unfit else "Nothing new to record"
     if measured:
         cases = sum(commit.cases for commit in measured)
         line = f"Recorded {count(cases, 'case')} of {count(len(measured), 'commit')} on {where}"
     else:
-        line = f"Nothing new to record on {where}"
+        line = f"{begun} on {where}"
     line += f" in {minutes(recording.seconds)}"
     line += " (interrupted; what is recorded stays, and the same command goes on)" if recording.interrupted else ""
     console.print(safe(line, "bold"), soft_wrap=True)

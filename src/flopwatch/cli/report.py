@@ -89,6 +89,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     if len(arguments.results) > MAX_RESULTS:
         raise UsageError(f"{len(arguments.results)} results", todo=f"report {MAX_RESULTS} at most at a time")
+    if arguments.suites and not arguments.suites.is_dir():
+        raise UsageError(f"{arguments.suites} is not a folder", todo="--suites takes the folder of the suites")
     policy = read_policy(arguments.policy) if arguments.policy else None
     origin = Origin(pull_request=arguments.pr, sha=arguments.sha or "")
     again = _recomputing(policy) if arguments.recompute else None

@@ -262,6 +262,10 @@ def open_store(root: Path, config: Config, *, machine: str | None = None) -> Sto
     Raises:
         UsageError: asv is not set up for this repository.
     """
+    if not any(root.joinpath(name).is_file() for name in ("asv.conf.json", "asv.conf.jsonc")):
+        raise UsageError(
+            f"no asv.conf.json in {root}", why="it says where asv keeps the results", todo="flopwatch init writes one"
+        )
     plugin.setup()
     extend_benchmarks()
     # asv takes relative paths, and the plugin asv.conf.json itself, from the working directory.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flopwatch.errors import ExitCode
@@ -16,7 +17,6 @@ from flopwatch.report.wording import count, effect_of, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from flopwatch.gate import CaseVerdict, GateResult
     from flopwatch.gate.conclusions import WatchedConclusion
@@ -61,12 +61,13 @@ def annotate(reports: Sequence[Reported], places: Mapping[str, Place]) -> str:
 
 
 def find_suites(folder: Path) -> dict[str, Place]:
-    """Return where the suites under a folder are declared; the paths are relative to the folder's parent."""
+    """Return where the suites under a folder are declared, by paths that begin with it; an absolute one by its name."""
     found: dict[str, Place] = {}
+    above = folder.parent if folder.is_absolute() else Path()
     for path in sorted(folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8", errors="replace")
         for match in _SUITE.finditer(text):
-            name = path.relative_to(folder.parent).as_posix()
+            name = path.relative_to(above).as_posix()
             found.setdefault(match[1], (name, text.count("\n", 0, match.start()) + 1))
     return found
 

@@ -6,7 +6,7 @@ import math
 import statistics
 from typing import TYPE_CHECKING
 
-from flopwatch.model import Mark
+from flopwatch.model import Mark, eps_of
 from flopwatch.report.headline import launch_change, time_change
 from flopwatch.report.wording import count, effect_of, slowdown
 from flopwatch.units import format_seconds
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flopwatch.gate import CaseVerdict, GateResult
+    from flopwatch.verdict import Side
 
 #: Rows of one verdict beyond this many are counted; slower and broken cases are always shown.
 MAX_ROWS = 10
@@ -25,16 +26,23 @@ MAX_LINES = 5
 _ORDER = (Mark.BROKEN, Mark.SLOWER, Mark.UNSURE, Mark.FASTER, Mark.SAME, None)
 
 
-def chosen(result: GateResult, *, everything: bool) -> tuple[list[CaseVerdict], str]:
-    """Return the rows in order, and what is not among them for want of room."""
+def chosen(result: GateResult, *, everything: bool, untimed: bool = False) -> tuple[list[CaseVerdict], str]:
+    """Return the rows in order, and what is not among them for want of room.
+
+    Args:
+        result: of a gate.
+        everything: a row for each case.
+        untimed: also for broken cases without a time, where no other table has them.
+    """
     ranked = sorted(result.verdicts, key=lambda verdict: (_ORDER.index(verdict.mark), -_size(verdict)))
     if everything:
         return ranked, ""
     shown: list[CaseVerdict] = []
     hidden = []
     for mark in (Mark.BROKEN, Mark.SLOWER, Mark.UNSURE, Mark.FASTER):
-        # What could not be timed is told in words.
-        marked = [verdict for verdict in ranked if verdict.mark is mark and verdict.time is not None]
+        # What else could not be timed is told in words.
+        told_nowhere = untimed and mark is Mark.BROKEN
+        marked = [verdict for verdict in ranked if verdict.mark is mark and (told_nowhere or verdict.time is not None)]
         if mark is Mark.UNSURE and result.unfit:
             continue  # what an unfit machine measured is worth nothing, and --json has it
         room = MAX_ROWS if mark in (Mark.UNSURE, Mark.FASTER) else len(marked)
@@ -58,10 +66,19 @@ def word(result: GateResult, verdict: CaseVerdict) -> str:
     if verdict.identical:
         return "identical"
     if verdict.mark is None:
-        return "not compared"
+        return "not timed" if verdict.compared else "not compared"
     if verdict.mark is Mark.SLOWER and (verdict.time is None or verdict.time.mark is not Mark.SLOWER):
         return "slower to launch"
     return verdict.mark.value
+
+
+def error_of(side: Side) -> str:
+    """Return how far a side is from float64, in units of its dtype's epsilon, or what kind of failure it had."""
+    if side.failure is not None:
+        return side.failure.kind
+    if side.numbers is None:
+        return ""
+    return f"{eps_of(side.numbers):.3g}" if math.isfinite(eps_of(side.numbers)) else "not finite"
 
 
 def is_waived(result: GateResult, verdict: CaseVerdict) -> bool:

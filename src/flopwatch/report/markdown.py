@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from flopwatch.model import Mark
 from flopwatch.report.accused import accusations, reach
-from flopwatch.report.cases import chosen, is_waived, summary, word
+from flopwatch.report.cases import chosen, error_of, is_waived, summary, word
 from flopwatch.report.causes import CODE
 from flopwatch.report.conclusions import in_order, told
-from flopwatch.report.escape import markdown_block, markdown_code, markdown_sentence
-from flopwatch.report.notes import provenance, quiet_notes
+from flopwatch.report.escape import markdown_block, markdown_code, markdown_sentence, plain
+from flopwatch.report.notes import WITHOUT_GPU, provenance, quiet_notes
 from flopwatch.report.sanitized import folds
 from flopwatch.report.wording import count, effect_of
 from flopwatch.static.comparison import Severity
@@ -39,7 +39,11 @@ MAX_EXPLAINED = 8
 #: Of all rows and lines, for what is cut after them.
 _RESERVE = 200
 _SIGNS = {Mark.BROKEN: "🔴", Mark.SLOWER: "🔴", Mark.UNSURE: "🟡", Mark.FASTER: "🟢", Mark.SAME: "⚪", None: "⚪"}
+#: Of what is wrong with a broken case, as far as it fits into a row; the fold has all of it.
+MAX_REASON = 100
 _HEADER = ("| | case | base | head | change (99 % interval) | verdict |", "|:-:|:--|--:|--:|--:|--:|")
+#: Without a GPU, where nothing is timed.
+_NUMBERS_HEADER = ("| | case | base, error in eps | head, error in eps | verdict |", "|:-:|:--|--:|--:|--:|")
 
 
 class _Room:
@@ -93,12 +97,12 @@ def _frame(report: Reported) -> tuple[str, str]:
 
 def _table(result: GateResult | None, room: _Room, *, everything: bool) -> list[str]:
     """Return the rows for which there is room, and the sentences about the others."""
-    if result is None or result.gpu is None:
+    if result is None:
         return []
-    rows, hidden = chosen(result, everything=everything)
+    rows, hidden = chosen(result, everything=everything, untimed=True)
     lines: list[str] = []
     shown = 0
-    frame = "\n".join(_HEADER)
+    frame = "\n".join(_NUMBERS_HEADER if result.gpu is None else _HEADER)
     if rows and room.take(frame):
         lines.append(frame)
         for verdict in rows if everything else rows[:MAX_ROWS]:
@@ -111,7 +115,7 @@ def _table(result: GateResult | None, room: _Room, *, everything: bool) -> list[
     parts = [f"{count(len(rows) - shown, 'further row')}"] if rows[shown:] else []
     if hidden or parts:
         lines += [markdown_sentence(f"Not shown: {', '.join([*parts, hidden] if hidden else parts)}."), ""]
-    for sentence in summary(result):
+    for sentence in summary(result) if result.gpu is not None else (WITHOUT_GPU,):
         text = markdown_sentence(sentence)
         if room.take(text):
             lines += [text, ""]
@@ -120,10 +124,21 @@ def _table(result: GateResult | None, room: _Room, *, everything: bool) -> list[
 
 
 def _row(result: GateResult, verdict: CaseVerdict) -> str:
-    seconds = (format_seconds(side.seconds) if side.seconds else "" for side in (verdict.base, verdict.head))
     sign = "🟡" if is_waived(result, verdict) else _SIGNS[verdict.mark]
-    cells = (sign, markdown_code(verdict.case.id), *seconds, effect_of(verdict.time), word(result, verdict))
-    return f"| {' | '.join(cells)} |"
+    sides = (verdict.base, verdict.head)
+    if result.gpu is None:
+        measured = [markdown_code(error_of(side)) if side.failure else error_of(side) for side in sides]
+    else:
+        measured = [format_seconds(side.seconds) if side.seconds else "" for side in sides]
+        measured.append(_change(verdict))
+    return f"| {' | '.join((sign, markdown_code(verdict.case.id), *measured, word(result, verdict)))} |"
+
+
+def _change(verdict: CaseVerdict) -> str:
+    """Return how a case's time changed, or what is wrong with one that is broken, for which no time makes up."""
+    if verdict.mark is Mark.BROKEN and verdict.reason:
+        return markdown_code(plain(verdict.reason, length=MAX_REASON))
+    return effect_of(verdict.time)
 
 
 def _folds(report: Reported) -> Iterator[tuple[str, list[str]]]:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from flopwatch.gate import GateResult
 
+#: Beside a result that has no GPU: silence about time must not look like a verdict on it.
+WITHOUT_GPU = "Not measured: time and memory, and numbers at full size. That needs a GPU; this machine has none."
+
 
 def provenance(result: GateResult, promise: str = "") -> Iterator[str]:
     """Yield what was compared with what, on which machine, for how long, and how far it is to be believed.

@@ -6,17 +6,15 @@ SVG in the page.
 
 from __future__ import annotations
 
-import math
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from flopwatch.model import eps_of
 from flopwatch.report.accused import accusations, reach
-from flopwatch.report.cases import chosen, summary, word
+from flopwatch.report.cases import chosen, error_of, summary, word
 from flopwatch.report.conclusions import in_order
 from flopwatch.report.conclusions import told as told_conclusion
 from flopwatch.report.escape import html
-from flopwatch.report.notes import provenance, quiet_notes
+from flopwatch.report.notes import WITHOUT_GPU, provenance, quiet_notes
 from flopwatch.report.roofline import left_out, placed, roofline, seconds_of, told
 from flopwatch.report.sanitized import folds
 from flopwatch.report.svg import effects, samples
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
     from flopwatch.gate import CaseVerdict, GateResult
     from flopwatch.report.reported import Reported
-    from flopwatch.verdict import Side
 
 #: Rows of the plot of effects, and cases whose pairs are drawn; the table has all.
 MAX_EFFECTS = 100
@@ -110,10 +107,10 @@ def _result(result: GateResult) -> Iterator[str]:
     if result.unfit:
         yield f"<p>Why: <code>{html(result.unfit)}</code></p>"
     ranked, _ = chosen(result, everything=True)
-    needy, _ = chosen(result, everything=False)
+    needy, _ = chosen(result, everything=False, untimed=True)
     if needy:
         yield _table("Cases that need a look", result, needy)
-    for sentence in summary(result) if result.gpu is not None else ():
+    for sentence in summary(result) if result.gpu is not None else (WITHOUT_GPU,):
         yield f"<p>{html(sentence)}</p>"
     timed = [verdict for verdict in ranked if verdict.time is not None and not result.unfit]
     if plot := effects(timed[:MAX_EFFECTS]):
@@ -185,7 +182,7 @@ def _table(caption: str, result: GateResult, verdicts: Iterable[CaseVerdict]) ->
         cells = [
             *(format_seconds(side.seconds) if side.seconds else "" for side in (verdict.base, verdict.head)),
             effect_of(verdict.time),
-            _error(verdict.head),
+            error_of(verdict.head),
         ]
         style = kind if kind in {"slower", "broken", "faster", "unsure", "waived"} else "quiet"
         row = "".join(f"<td>{html(cell)}</td>" for cell in cells)
@@ -196,14 +193,6 @@ def _table(caption: str, result: GateResult, verdicts: Iterable[CaseVerdict]) ->
         )
     table = f"<table>\n<caption>{caption}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>"
     return scrolled(caption, "\n".join([table, *rows, "</tbody>\n</table>"]))
-
-
-def _error(side: Side) -> str:
-    if side.failure is not None:
-        return side.failure.kind
-    if side.numbers is None:
-        return ""
-    return f"{eps_of(side.numbers):.3g}" if math.isfinite(eps_of(side.numbers)) else "not finite"
 
 
 def scrolled(label: str, body: str) -> str:

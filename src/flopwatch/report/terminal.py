@@ -12,7 +12,7 @@ from flopwatch.report.conclusions import in_order, told
 from flopwatch.report.explained import explanations
 from flopwatch.report.foreign import safe
 from flopwatch.report.headline import headline, slower_in_time, slower_to_launch
-from flopwatch.report.notes import provenance, quiet_notes
+from flopwatch.report.notes import WITHOUT_GPU, provenance, quiet_notes
 from flopwatch.report.numbers import print_numbers
 from flopwatch.report.times import print_times
 from flopwatch.report.wording import count
@@ -67,10 +67,7 @@ def print_gate(result: GateResult, console: Console, *, everything: bool = False
     print_compiled(result, console, everything=everything)
     _print_notes(result, console, everything=everything)
     if result.gpu is None:
-        console.print(
-            "Not measured: time and memory, and numbers at full size. That needs a GPU; this machine has none.",
-            soft_wrap=True,
-        )
+        console.print(WITHOUT_GPU, soft_wrap=True)
 
 
 def _print_explanations(result: GateResult, console: Console, *, everything: bool) -> None:

@@ -62,6 +62,8 @@ def load_result(path: Path) -> GateResult | Sanitized:
         UndecidedError: it cannot be read, or is refused.
     """
     try:
+        if not path.exists():
+            raise refused(f"there is no file {path.name}")
         if not path.is_file():
             raise refused("it is no regular file")
         with path.open("rb") as file:

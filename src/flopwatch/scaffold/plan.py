@@ -105,13 +105,10 @@ def _root(folder: Path) -> Path:
     try:
         return git.repository_root(folder)
     except GitError as error:
-        if "not a git repository" not in error.why:
+        if "no git repository" not in error.what:
             raise
-        raise GitError(
-            f"{folder.resolve()} is in no git repository",
-            why="flopwatch compares commits",
-            todo="git init, commit your kernels, and run flopwatch init again; nothing was written",
-        ) from None
+        todo = "git init, commit your kernels, and run flopwatch init again; nothing was written"
+        raise GitError(error.what, why=error.why, todo=todo) from None
 
 
 def _benchmarks_folder(root: Path) -> str:
@@ -196,7 +193,7 @@ def _machinery(root: Path, layout: Layout, benchmarks: str, gpu_runner: str) -> 
     return [
         plan_file(root, "asv.conf.json", _json(history), by_hand=_json(wanted), known_by="flopwatch.asv.plugin"),
         plan_file(root, "noxfile.py", noxfile, by_hand=sessions),
-        *plan_workflows(root, layout, results=results, pages=pages, gpu_runner=gpu_runner),
+        *plan_workflows(root, layout, suites=benchmarks, results=results, pages=pages, gpu_runner=gpu_runner),
         plan_file(root, ".gitignore", ignored, by_hand=".asv/\n.flopwatch/\n", known_by=".flopwatch"),
     ]
 

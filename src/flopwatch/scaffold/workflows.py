@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -34,12 +35,15 @@ def is_label(text: str) -> bool:
     return _LABEL.fullmatch(text) is not None
 
 
-def plan_workflows(root: Path, layout: Layout, *, results: str, pages: str, gpu_runner: str) -> list[PlannedFile]:
+def plan_workflows(
+    root: Path, layout: Layout, *, suites: str, results: str, pages: str, gpu_runner: str
+) -> list[PlannedFile]:
     """Plan the workflows.
 
     Args:
         root: the repository.
         layout: of it.
+        suites: the folder of the suites, at which annotations stand.
         results: asv's folder of recordings.
         pages: its folder of web pages.
         gpu_runner: the label of the machine with a GPU; without one, no workflow of it is planned.
@@ -47,6 +51,7 @@ def plan_workflows(root: Path, layout: Layout, *, results: str, pages: str, gpu_
     values = {
         '"@MAIN@"': json.dumps(layout.main),
         "@REQUIREMENTS@": ". flopwatch" if layout.installable else "flopwatch",
+        "@SUITES@": shlex.quote(suites),
         "@RESULTS@": results,
         "@PAGES@": pages,
         "@LABEL@": gpu_runner,

@@ -117,9 +117,9 @@ def test_no_more_of_a_file_is_read_than_a_result_may_have(tmp_path: Path) -> Non
         load_result(path)
 
 
-@pytest.mark.parametrize("name", ["", "missing.json"])
-def test_what_is_no_file_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UndecidedError, match="no regular file"):
+@pytest.mark.parametrize(("name", "why"), [("", "no regular file"), ("missing.json", "there is no file missing.json")])
+def test_what_is_no_file_is_refused(name: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(UndecidedError, match=why):
         load_result(tmp_path / name)
 
 

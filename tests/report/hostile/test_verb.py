@@ -157,3 +157,8 @@ def test_suites_are_annotated_where_the_checkout_declares_them(
     (folder / "matmul.py").write_text("class Matmul(Suite):\n    pass\n", encoding="utf-8")
     report(str(path), "--format", "annotations", "--suites", str(folder))
     assert "::error file=benchmarks/matmul.py,line=1,title=flopwatch::Matmul[" in capfd.readouterr().out
+
+
+def test_suites_that_are_not_there_are_an_error(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not a folder"):
+        report(str(path), "--format", "annotations", "--suites", str(tmp_path / "benchmark"))
