@@ -13,6 +13,7 @@ from flopwatch.errors import GitError
 from flopwatch.scaffold.files import Action, PlannedFile, plan_file
 from flopwatch.scaffold.kernels import Kernel, Launcher, find_launchers, read_module
 from flopwatch.scaffold.layout import Layout, find_layout, python_files
+from flopwatch.scaffold.requirement import requirement
 from flopwatch.scaffold.settings import read_settings, settings_block, with_settings
 from flopwatch.scaffold.suite_text import suite_module, template_module
 from flopwatch.scaffold.trial import Outcome, find_suite
@@ -180,8 +181,7 @@ def _settings_file(root: Path, layout: Layout, benchmarks: str, config: Config |
 
 def _machinery(root: Path, layout: Layout, benchmarks: str, gpu_runner: str) -> list[PlannedFile]:
     """Plan what is the same for all repositories but for names."""
-    requirements = ["flopwatch[history]"]
-    install = (["--editable", "."] if layout.installable else []) + requirements
+    install = (["--editable", "."] if layout.installable else []) + [requirement("history")]
     noxfile = template("noxfile.py.txt").replace("@REQUIREMENTS@", ", ".join(map(json.dumps, install)))
     sessions = noxfile[noxfile.index("@nox.session") :]
     history = _asv_settings(root, layout, benchmarks)

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from flopwatch.scaffold.files import Action, PlannedFile, plan_file
+from flopwatch.scaffold.requirement import requirement
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -50,7 +51,7 @@ def plan_workflows(
     """
     values = {
         '"@MAIN@"': json.dumps(layout.main),
-        "@REQUIREMENTS@": ". flopwatch" if layout.installable else "flopwatch",
+        "@REQUIREMENTS@": (". " if layout.installable else "") + shlex.quote(requirement()),
         "@SUITES@": shlex.quote(suites),
         "@RESULTS@": results,
         "@PAGES@": pages,
@@ -91,7 +92,7 @@ def workflow_todo(files: Collection[PlannedFile], layout: Layout, gpu_runner: st
         todo.append(
             f"Make a machine with a GPU this repository's runner, with the label {gpu_runner}, and install flopwatch"
             " there: sudo python3 -m venv /opt/flopwatch && sudo /opt/flopwatch/bin/python -m pip install"
-            f" 'flopwatch[history]'{itself}"
+            f" {shlex.quote(requirement('history'))}{itself}"
         )
         todo.append(
             "Switch the workflows of the GPU on: gh variable set FLOPWATCH_TRUSTED_AUTHORS --body true. From then on,"
