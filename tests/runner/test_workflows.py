@@ -120,7 +120,9 @@ def test_ci_needs_no_gpu_and_builds_the_dashboard() -> None:
     assert {"lint", "types", "docs", "tests", "gate", "dashboard"} <= set(re.findall(r"session: ([a-z]+)", ci))
 
 
-@pytest.mark.parametrize("workflow", [WORKFLOWS["ci.yml"], TEMPLATE], ids=["ours", "init"])
+@pytest.mark.parametrize(
+    "workflow", [WORKFLOWS["ci.yml"], TEMPLATE.replace("@SUITES@", "benchmarks")], ids=["ours", "init"]
+)
 def test_a_red_mark_without_a_gpu_comes_with_its_report(workflow: str, tmp_path: Path) -> None:
     (step,) = [step for step in re.split(r"(?m)^      - ", workflow) if "flopwatch report" in step]
     commands = re.sub(r"(?m)^ {10}", "", step.partition("run: |\n")[2].partition("\n\n")[0])
