@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import pytest
 
@@ -19,11 +19,10 @@ from flopwatch.model import Case, Failure, KernelFacts
 from flopwatch.static.identity import CaseIdentity, is_same
 
 if TYPE_CHECKING:
+    import contextlib
     from collections.abc import Sequence
 
     from tests.conftest import ToyRepository
-
-    from flopwatch.measure.client import Mode
 
 CASES = [Case(suite="Toy", values=(str(number), "flopwatch")) for number in range(12)]
 
@@ -133,23 +132,26 @@ def test_an_interrupt_stops_the_workers_of_every_team() -> None:
 
 
 class CountedSides(Sides):
-    """Tells how many workers were asked for."""
+    """Keeps the workers that compile beside the first of a side."""
 
-    asked = 0
+    def __init__(self, toy: ToyRepository) -> None:
+        super().__init__(load_config(toy.root), device="h200", base_tree=toy.root, head_tree=toy.root)
+        self.beside: list[Worker] = []
 
-    def worker(self, mode: Mode, arm: Arm, *, anew: bool = False) -> Worker:
-        self.asked += 1
-        return super().worker(mode, arm, anew=anew)
+    def compilers(self, arm: Arm, count: int, stack: contextlib.ExitStack) -> list[Worker]:
+        found = super().compilers(arm, count, stack)
+        self.beside += found
+        return found
 
 
 def found_by(toy: ToyRepository, teams: int, monkeypatch: pytest.MonkeyPatch, *, same: bool) -> StaticFindings:
     """Compile the toy's cases by so many workers a side, of a tree that is its own base, which is seen or not."""
     monkeypatch.setattr(static, "teams_for", lambda _cases, *, sides: teams)  # noqa: ARG005 - the real one's
     monkeypatch.setattr(static, "_tree", lambda _sides, arm: "" if same else arm.value)
-    sides = CountedSides(load_config(toy.root), device="h200", base_tree=toy.root, head_tree=toy.root)
+    sides = CountedSides(toy)
     with sides:
         found = find_static(sides, "")
-    assert sides.asked == (teams if same else 2 * teams)
+    assert len(sides.beside) == (teams - 1) * (1 if same else 2)
     return found
 
 
@@ -172,26 +174,27 @@ def test_who_compiled_what_does_not_show_in_what_was_found(toy: ToyRepository, m
     assert not alone.head.identities  # nobody asks for them
 
 
-def test_workers_that_started_for_more_cases_than_there_are_stop_at_once(
+def test_workers_for_more_cases_than_there_are_are_not_started(
     toy: ToyRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr(static, "teams_for", lambda cases, *, sides: (4 if cases > len(CASES) else 2) // sides)
-    left: list[Worker] = []
+    monkeypatch.setattr(static, "_tree", lambda _sides, arm: arm.value)
+    monkeypatch.setattr(static, "teams_for", lambda cases, *, sides: (8 if cases > len(CASES) else 2) // sides)
+    started: list[Worker] = []
+    start = Worker._start
 
-    class KeptSides(Sides):
-        def worker(self, mode: Mode, arm: Arm, *, anew: bool = False) -> Worker:
-            left.append(super().worker(mode, arm, anew=anew))
-            return left[-1]
+    def noted(worker: Worker) -> BinaryIO:
+        started.append(worker)
+        return start(worker)
 
-    with KeptSides(load_config(toy.root), device="h200", base_tree=toy.root, head_tree=toy.root) as sides:
+    monkeypatch.setattr(Worker, "_start", noted)
+    sides = CountedSides(toy)
+    with sides:
         found = find_static(sides, "")
 
-    assert len(left) == 4
-    assert all(worker.pid is None for worker in left)
+    assert (len(sides.beside), len(started)) == (6, 2)
+    assert not {*started} & {*sides.beside}
     assert found.head.facts
-    with pytest.raises(CaseFailed, match="the run was stopped"):
-        left[-1].compile(CASES[0])
 
 
 def test_kernels_of_one_name_in_two_cases_keep_their_facts_on_both_sides() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -55,21 +56,25 @@ def test_a_worker_tells_what_it_runs_what_it_found_and_what_the_compiler_made_of
     assert facts_of_a_peer == ()
 
 
-@pytest.mark.parametrize("ahead", [False, True])
-def test_a_worker_does_at_its_end_what_its_suites_have_registered(
-    toy: ToyRepository, tmp_path: Path, ahead: bool
+@pytest.mark.parametrize("identify", [False, True])
+@pytest.mark.parametrize("forked", [False, True])
+def test_what_suites_have_registered_is_done_at_the_end(
+    toy: ToyRepository, tmp_path: Path, identify: bool, forked: bool
 ) -> None:
-    left = tmp_path / "left"
+    left, case = tmp_path / "left", Case(suite="Scale", values=("1000000", "float16", "flopwatch"))
     text = toy.suite.read_text(encoding="utf-8")
     registered = f"import atexit, pathlib\n\natexit.register(pathlib.Path({str(left)!r}).touch)\n"
     toy.suite.write_text(text.replace("import torch\n", f"import torch\n{registered}", 1), encoding="utf-8")
-    with Worker(Mode.STATIC, code_of(toy)) as worker:
-        worker.start(ahead=ahead)
-        compiled = worker.compile(Case(suite="Scale", values=("1000000", "float16", "flopwatch")), identify=ahead)
-        assert not left.exists()
+    with contextlib.ExitStack() as stack:
+        nursery = stack.enter_context(Nursery(code_of(toy), Mode.STATIC)) if forked else None
+        with Worker(Mode.STATIC, code_of(toy), nursery=nursery) as worker:
+            worker.start()
+            compiled = worker.compile(case, identify=identify)
+            assert not left.exists()
+        assert left.exists() != forked  # others may be forked yet
 
     assert left.exists()
-    assert (compiled.identity is not None) == ahead
+    assert (compiled.identity is not None) == identify
     assert compiled.facts
     assert not compiled.tunes
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 #: One worker a side. Both compile the same cases in the same order.
 Team: TypeAlias = "dict[Arm, Worker]"
 
-#: More do not pay: a worker takes 3.5 s of a core to start, and 0.45 GiB. Of the bundled suites' 66 cases, which one
-#: worker compiles in 55 s, 8 have 6 s of work each, and 16 would be done only 3 s earlier, reckoned from what each case
-#: takes (triton 3.7.1, sm_90, an empty cache, 2 cores, 2026-11-21).
+#: More do not pay: of the bundled suites' 66 cases, which one worker compiles in 55 s, 8 have 6 s of work each, and 16
+#: would be done only 3 s earlier, reckoned from what each case takes (triton 3.7.1, sm_90, an empty cache, 2 cores,
+#: 2026-11-21).
 MOST_TEAMS = 8
 #: A case whose kernels were not compiled before takes 2.3 s (likewise), and is done before another worker has started.
 LEAST_CASES_OF_A_TEAM = 2
@@ -86,36 +86,31 @@ def find_static(sides: Sides, select: str) -> StaticFindings:
     """
     with contextlib.ExitStack() as stack:
 
-        def started(arm: Arm, places: range) -> list[Worker]:
-            workers = {place: stack.enter_context(sides.worker(Mode.STATIC, arm)) for place in places}
-            for place, worker in workers.items():
-                worker.start(ahead=place > 0)
-            return list(workers.values())
+        def compilers(arm: Arm, teams: int) -> list[Worker]:
+            return [firsts[arm], *sides.compilers(arm, teams - 1, stack)]
 
         before = suites_of_base(sides)
         if before is not None:
-            stack.enter_context(before).start(ahead=False)
-        # Of each side the first is asked what it runs on, which starts CUDA where there is a GPU. The others get ready
-        # to compile meanwhile.
-        most, most_alone = (teams_for(sys.maxsize, sides=number) for number in (len(Arm), 1))
-        heads = started(Arm.HEAD, range(most))
+            stack.enter_context(before).start()
+        # Of each side the first is asked what it runs on, which starts CUDA where there is a GPU.
+        firsts = {arm: stack.enter_context(sides.worker(Mode.STATIC, arm)) for arm in Arm}
+        firsts[Arm.HEAD].start()
         same_tree = len({_tree(sides, arm) for arm in Arm}) == 1  # takes 0.3 s a side (2026-11-23)
         if same_tree:
-            heads += started(Arm.HEAD, range(most, most_alone))
-            teams: list[Team] = [{Arm.HEAD: head} for head in heads]
+            teams: list[Team] = [{Arm.HEAD: head} for head in compilers(Arm.HEAD, teams_for(sys.maxsize, sides=1))]
         else:
-            bases = started(Arm.BASE, range(most))
+            firsts[Arm.BASE].start()
+            most = teams_for(sys.maxsize, sides=len(Arm))
+            pairs = zip(compilers(Arm.BASE, most), compilers(Arm.HEAD, most), strict=True)
             sides.start_nurseries()
-            teams = [{Arm.BASE: base, Arm.HEAD: head} for base, head in zip(bases, heads, strict=True)]
-        first, others = teams[0], teams[1:]
-        side_by_side(lambda worker: worker.hello, _workers([first]))
+            teams = [{Arm.BASE: base, Arm.HEAD: head} for base, head in pairs]
+        first = teams[0]
+        side_by_side(lambda worker: worker.hello, list(first.values()))
         hello = first[Arm.HEAD].hello
         declared = select_cases(hello, select)
         cases = [entry.case for entry in declared]
-        needed = teams_for(len(cases), sides=len(first)) - 1
-        for worker in _workers(others[needed:]):
-            worker.abandon()
-        compiled = _compile([first, *others[:needed]], cases, identify=not same_tree)
+        needed = teams_for(len(cases), sides=len(first))
+        compiled = _compile(teams[:needed], cases, identify=not same_tree)
         notes = dropped_cases(before, hello, select)
     head = compiled[Arm.HEAD]
     for_this_gpu = compiled_for_this_gpu(hello.compute_capability, sides.device)
@@ -134,10 +129,6 @@ def find_static(sides: Sides, select: str) -> StaticFindings:
     return StaticFindings(
         hello=hello, declared=declared, base=base, head=head, identical=identical, untuned=untuned, notes=notes
     )
-
-
-def _workers(teams: Sequence[Team]) -> list[Worker]:
-    return [worker for team in teams for worker in team.values()]
 
 
 def teams_for(cases: int, *, sides: int) -> int:

@@ -91,13 +91,10 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
                 ) from None
         return self._hello
 
-    def start(self, *, ahead: bool = True) -> None:
-        """Start the process before its first request, to import meanwhile what it needs.
-
-        With `ahead` it does more than a request for HELLO needs: what the first kernel to be compiled would wait for.
-        """
+    def start(self) -> None:
+        """Start the process before its first request, to import meanwhile what it needs."""
         if self._requests is None:
-            self._start(ahead=ahead)
+            self._start()
 
     def wake(self) -> None:
         """Start, and take hold of the GPU, while others do too; what keeps it from that is told at the next request."""
@@ -223,7 +220,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     ) -> None:
         self.close()
 
-    def _start(self, *, ahead: bool = False) -> BinaryIO:
+    def _start(self) -> BinaryIO:
         requests_read, requests_write = os.pipe()
         replies_read, replies_write = os.pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process; close() closes it
@@ -234,7 +231,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             except NurseryFailed:
                 self._nursery = None
         if self._process is None:
-            self._process = spawn(self.mode, self._code, *ends, ahead=ahead)
+            self._process = spawn(self.mode, self._code, *ends)
         if self._abandoned:  # by another thread, which found no process to stop
             self._process.kill()
         os.close(requests_read)

@@ -1,9 +1,9 @@
 """The parent of one side's workers: it imports everything once, never touches the GPU, and forks them on request.
 
-``python -m flopwatch.measure.nursery BENCHMARKS DEVICE CONTROL_FD``. A fork is ready to measure in about a second where
-a new interpreter takes four (H200, 2026-11-20), and each fork has its own CUDA context, memory and placement, as a new
-interpreter would. Neither CUDA nor threads survive a fork: if a suite or a package initialises the one or starts others
-while it is imported, the nursery says so and ends, and workers are started anew each time instead.
+``python -m flopwatch.measure.nursery MODE BENCHMARKS DEVICE CONTROL_FD``. A fork is ready to measure in about a second
+where a new interpreter takes four (H200, 2026-11-20), and each fork has its own CUDA context, memory and placement, as
+a new interpreter would. Neither CUDA nor threads survive a fork: if a suite or a package initialises the one or starts
+others while it is imported, the nursery says so and ends, and workers are started anew each time instead.
 
 On the control socket the client sends FORK with three descriptors (requests, replies, log), answered by the process
 number; or REAP with a process number, answered by the exit status or by nothing while it runs.
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flopwatch.errors import UsageError
+from flopwatch.measure.loaded import watch_opened
 from flopwatch.measure.protocol import Mode, Nursed, NurseryOp, Reply
 from flopwatch.measure.session import Session, failure_of, serve
 from flopwatch.measure.worker import leave, session_class
@@ -38,14 +39,16 @@ _PR_SET_PDEATHSIG = 1
 
 def main(arguments: list[str]) -> None:
     """Import, prove that the GPU was not touched, and fork until the client closes its end."""
-    benchmarks, device, control_fd = arguments
+    mode, benchmarks, device, control_fd = arguments
+    if Mode(mode) is Mode.STATIC:
+        watch_opened()
     with socket.socket(fileno=int(control_fd)) as control:
         control.set_inheritable(False)
         try:
             _import_what_workers_need()
             session_of = session_class()
             threads = count_threads()
-            session = session_of(Mode.GPU, Path(benchmarks), device)
+            session = session_of(Mode(mode), Path(benchmarks), device)
             session.get_ready()
             require_untouched_gpu()
             require_no_threads_beyond(threads)

@@ -87,10 +87,9 @@ class Process(Protocol):
         """
 
 
-def spawn(mode: Mode, code: Code, requests_fd: int, replies_fd: int, log_fd: int, *, ahead: bool = False) -> Process:
-    """Start a worker in a new interpreter; one that is started `ahead` of its first request gets ready for it."""
+def spawn(mode: Mode, code: Code, requests_fd: int, replies_fd: int, log_fd: int) -> Process:
+    """Start a worker in a new interpreter."""
     arguments = [mode.value, str(code.benchmarks.resolve()), code.device, str(requests_fd), str(replies_fd)]
-    arguments += ["ahead"] if ahead else []
     return subprocess.Popen(  # noqa: S603 - an interpreter that the user chose, and our own module
         [code.interpreter, "-P", "-m", "flopwatch.measure.worker", *arguments],
         env=code.environment(mode),
@@ -121,12 +120,12 @@ class NurseryFailed(Exception):  # noqa: N818 - a side that cannot be forked is 
 
 
 class Nursery(contextlib.AbstractContextManager["Nursery"]):
-    """One side's code, imported once (`flopwatch.measure.nursery`); forks workers for the GPU.
+    """One side's code, imported once (`flopwatch.measure.nursery`); forks workers of one mode.
 
     Starts importing at once; `ready` waits for it.
     """
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: Code, mode: Mode = Mode.GPU) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = ours
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process; close() closes it
@@ -134,10 +133,10 @@ class Nursery(contextlib.AbstractContextManager["Nursery"]):
         self._failure: Failure | None = None
         self._lock = threading.Lock()  # both sides are asked, forked and reaped from two threads
         with theirs:
-            arguments = [str(code.benchmarks.resolve()), code.device, str(theirs.fileno())]
+            arguments = [mode.value, str(code.benchmarks.resolve()), code.device, str(theirs.fileno())]
             self._process = subprocess.Popen(  # noqa: S603 - an interpreter that the user chose, and our own module
                 [code.interpreter, "-P", "-m", "flopwatch.measure.nursery", *arguments],
-                env=code.environment(Mode.GPU),
+                env=code.environment(mode),
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,

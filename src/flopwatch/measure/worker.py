@@ -1,8 +1,8 @@
 """A process that runs the code under test: reads requests, answers them, and dies with its parent.
 
-``python -m flopwatch.measure.worker MODE BENCHMARKS DEVICE REQUESTS_FD REPLIES_FD [ahead]``; the checkout under test
-comes from the environment (`flopwatch.overlay`), and so does what answers (`SESSION_VARIABLE`). Whatever the code under
-test prints goes to stdout and stderr, never into the answers.
+``python -m flopwatch.measure.worker MODE BENCHMARKS DEVICE REQUESTS_FD REPLIES_FD``; the checkout under test comes from
+the environment (`flopwatch.overlay`), and so does what answers (`SESSION_VARIABLE`). What the code under test prints
+goes to stdout and stderr, never into the answers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def session_class() -> type[Session]:
 
 def main(arguments: list[str]) -> None:
     """Start a session and serve it."""
-    mode, benchmarks, device, requests_fd, replies_fd, *ahead = arguments
+    mode, benchmarks, device, requests_fd, replies_fd = arguments
     for descriptor in (int(requests_fd), int(replies_fd)):
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - positional-only
     if Mode(mode) is Mode.STATIC:
@@ -42,8 +42,6 @@ def main(arguments: list[str]) -> None:
     with os.fdopen(int(requests_fd), "rb") as requests, os.fdopen(int(replies_fd), "wb") as replies:
         try:
             session = session_class()(Mode(mode), Path(benchmarks), device)
-            if ahead:
-                session.get_ready()
         except Exception as error:  # noqa: BLE001 - the parent must learn why there is no worker
             replies.write(to_json(Reply(failure=failure_of(error), last=True)) + b"\n")
             return

@@ -34,10 +34,14 @@ def compile_ahead(sides: Sides, arms: Sequence[Arm], cases: Sequence[Case], obse
     waiting = {arm: Shares(cases) for arm in arms}
     numbers = itertools.count(1)
     with contextlib.ExitStack() as stack:
+        count = teams_for(len(cases), sides=len(arms))
         workers = {
-            stack.enter_context(sides.worker(Mode.STATIC, arm)): arm
+            worker: arm
             for arm in arms
-            for _ in range(teams_for(len(cases), sides=len(arms)))
+            for worker in (
+                stack.enter_context(sides.worker(Mode.STATIC, arm)),
+                *sides.compilers(arm, count - 1, stack),
+            )
         }
 
         def work(worker: Worker) -> None:
