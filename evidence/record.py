@@ -11,6 +11,7 @@ import contextlib
 import datetime as dt
 import os
 import secrets
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -59,7 +60,7 @@ def main() -> None:
     about: dict[str, object] = {
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
         "commit": git.resolve("HEAD", cwd=root),
-        "command": " ".join(["python -m evidence.record", *sys.argv[1:]]),
+        "command": f"python -m evidence.record {shlex.join(sys.argv[1:])}",
     }
     with Nursery(code) as zero, Nursery(code) as one:
         with Worker(Mode.GPU, code, nursery=zero) as worker:

@@ -15,6 +15,7 @@ import json
 import math
 import os
 import secrets
+import shlex
 import statistics
 import sys
 import tempfile
@@ -156,7 +157,7 @@ def main() -> None:
         "machine": to_json(machine).decode(),
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
         "commit": git.resolve("HEAD", cwd=root),
-        "command": " ".join(["python -m evidence.record_power", *sys.argv[1:]]),
+        "command": f"python -m evidence.record_power {shlex.join(sys.argv[1:])}",
         "planted": [{"case": case.id, **found[case].says(slowdown)} for case, slowdown in planted],
     }
     Samples.collect(pairs, [label(*each) for each in planted], about).save(options.out)
