@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -76,6 +77,15 @@ def test_a_suite_that_starts_threads_when_imported_cannot_be_forked(tmp_path: Pa
     code = write_code(tmp_path, suite=SUITE.replace("import toykernels\n", f"import toykernels\n{compute}\n"))
 
     assert "threads were started while the suites were imported" in failure_of(code)
+
+
+def test_a_nursery_that_nobody_has_waited_for_ends_at_once(tmp_path: Path) -> None:
+    code = write_code(tmp_path, suite=SUITE.replace("import toykernels\n", "import time\n\ntime.sleep(20)\n"))
+    start = time.monotonic()
+    with Nursery(code, Mode.STATIC):
+        pass
+
+    assert time.monotonic() - start < 10
 
 
 def test_a_suite_that_leaves_when_imported_ends_the_nursery_with_its_last_words(tmp_path: Path) -> None:

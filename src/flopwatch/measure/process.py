@@ -182,8 +182,10 @@ class Nursery(contextlib.AbstractContextManager["Nursery"]):
         return value
 
     def close(self) -> None:
-        """Stop it, and every worker that is left."""
+        """Stop it, and every worker that is left; one that nobody has waited for is not let finish importing."""
         self._control.close()
+        if not self._ready:
+            self._process.kill()
         try:
             self._process.wait(_FORK_DEADLINE_S)
         except subprocess.TimeoutExpired:
