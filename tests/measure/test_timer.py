@@ -3,13 +3,14 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from flopwatch.measure.protocol import Method, Plan
-from flopwatch.measure.timer import SPACER_PAGES, PreparedCase, event_resolution_s
+from flopwatch.measure.timer import SPACER_PAGES, SPREAD_INPUT_SETS, PreparedCase, event_resolution_s
 from flopwatch.model import Case
 from flopwatch.suite import Suite
 
@@ -87,6 +88,24 @@ def test_results_are_moved_to_other_memory(n: str) -> None:
     assert prepared.plan.calls == calls
     assert statistics.median(prepared.sample(9)) == pytest.approx(before, rel=0.3)
     assert torch.cuda.memory_reserved() < reserved + SPACER_PAGES * (2 << 20)  # nothing of the earlier places is kept
+
+
+class Scratching(Told):
+    """Tells where it scratches instead."""
+
+    def run(self, *inputs: object) -> torch.Tensor:
+        return torch.add(super().run(*inputs), 1.0)
+
+
+def test_the_calls_of_a_sample_scratch_in_different_places() -> None:
+    suite = Scratching()
+    prepared = PreparedCase(suite, case("1048576"))
+    sets = prepared.plan.input_sets
+    assert len(set(suite.places[-prepared.plan.calls :])) == min(sets, SPREAD_INPUT_SETS)
+    prepared.sample(1)
+    assert isinstance(prepared._results, deque)
+    for result, (x, _) in zip(prepared._results, prepared._inputs, strict=True):
+        assert torch.equal(result, x + 1.0 + 1.0)
 
 
 class CapturedOnce(Told):

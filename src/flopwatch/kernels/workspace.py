@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from flopwatch.kernels.launch import Arrange
     from flopwatch.kernels.stream_k import Schedule
 
@@ -112,17 +109,18 @@ def workspace_for(
     return kept
 
 
-#: Flags of captures: so many rows of so many for each GPU, 4 MiB, which is enough for some hundred captures. The calls
-#: of a capture have one row after the other. Programs wait for flags, and how long depends on where these are: while
-#: all calls of all captures had neighbours, 16x4096x4096 took 10.82 us in half of the processes, and 10.87 us in the
-#: others (16 pairs of processes, H200, 2026-11-23).
+#: Flags of captures: so many rows of so many for each GPU, 4 MiB, which is enough for some hundred captures. Each
+#: stream of a capture has its own, and the next one those of another row. Programs wait for flags, and how long depends
+#: on where these are: while all captures had neighbours, 16x4096x4096 took 10.82 us in half of the processes, and 10.87
+#: us in the others (16 pairs of processes, H200, 2026-11-23).
 _ROWS = 16
 _RESERVED_FLAGS = 1 << 16
 _reserved: dict[int | None, torch.Tensor] = {}
 #: How many of each row captures have. A capture keeps what it has: nobody tells when its graph is gone.
-_taken: dict[int | None, int] = {}
-#: (GPU, stream, capture) -> how many flags its calls have, and those of its next ones.
-_captured: dict[tuple[int | None, int, int], tuple[int, Iterator[torch.Tensor]]] = {}
+_taken: dict[int | None, list[int]] = {}
+#: (GPU, stream, capture) -> the flags of its calls, which follow one another. The oldest is forgotten.
+_captured: dict[tuple[int | None, int, int], torch.Tensor] = {}
+_MOST_CAPTURED = 64
 _taking = threading.Lock()
 
 
@@ -142,16 +140,17 @@ def _captured_flags(number: int, device: torch.device, stream: int) -> torch.Ten
     key = (device.index, stream, capture)
     with _taking:
         kept = _captured.get(key)
-        if kept is None or kept[0] < number:
-            begin = _taken.get(device.index, 0)
+        if kept is None or kept.numel() < number:
+            taken = _taken.setdefault(device.index, [0] * _ROWS)
+            begin = min(taken)
             if begin + number > _RESERVED_FLAGS:
                 return None
-            _taken[device.index] = begin + number
-            if len(_captured) >= _MOST_WORKSPACES:
-                _captured.clear()
-            rows = _reserved[device.index][:, begin : begin + number]
-            kept = _captured[key] = (number, itertools.cycle(rows.unbind()))
-        return next(kept[1])
+            row = taken.index(begin)
+            taken[row] += number
+            if len(_captured) >= _MOST_CAPTURED:
+                del _captured[next(iter(_captured))]
+            kept = _captured[key] = _reserved[device.index][row, begin : begin + number]
+        return kept
 
 
 def _capture_of(stream: int) -> int | None:

@@ -27,7 +27,7 @@ from flopwatch.measure.lending import are_alike, borrow, lend, open_lent
 from flopwatch.measure.protocol import Method, Plan, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from flopwatch.model import Case
     from flopwatch.suite import Suite
@@ -45,8 +45,9 @@ COLD_L2_FACTOR = 2
 MAX_INPUT_SETS = 256
 #: Input sets beyond what keeps the cache cold, because each lies elsewhere in memory: 16x14336x4096 over two sets came
 #: out 1.1 % apart from pair to pair, most other cases 0.1 % (H200, 2026-11-21). As many as a sample has calls, and as
-#: fit an eighth of the free memory.
+#: fit into this share of the free memory, which scratch memory may take once more.
 SPREAD_INPUT_SETS = 16
+_FREE_MEMORY_SHARE = 8
 MAX_CALLS = 1024
 #: Up to so many pages of 2 MiB are set aside before results are given memory, at random: memory that is given back and
 #: allocated again is mostly the same, so that results would lie where they lay before.
@@ -185,7 +186,9 @@ class PreparedCase:
             return
         cold = max(math.ceil(self._cold_bytes / max(set_bytes, 1)), 2)
         length = max(SAMPLE_SECONDS, RESOLUTION_STEPS * event_resolution_s())
-        most = max(cold, min(SPREAD_INPUT_SETS, torch.cuda.mem_get_info()[0] // 8 // max(set_bytes, 1)))
+        most = max(
+            cold, min(SPREAD_INPUT_SETS, torch.cuda.mem_get_info()[0] // _FREE_MEMORY_SHARE // max(set_bytes, 1))
+        )
         wanted = math.ceil(length / seconds)
         sets = min(max(cold, math.ceil(wanted / math.ceil(wanted / most))), MAX_INPUT_SETS)
         for _ in range(2):  # the first estimate counts the start of the graph as the kernel's
@@ -224,10 +227,35 @@ class PreparedCase:
             self._call(*self._inputs[0])
         torch.cuda.current_stream().wait_stream(stream)
         torch.cuda.synchronize()
+        streams = [torch.cuda.Stream() for _ in range(min(len(self._inputs), SPREAD_INPUT_SETS))]
+        room = torch.cuda.mem_get_info()[0] // _FREE_MEMORY_SHARE
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            results = self._uncaptured()
+            results = self._captured(streams, room)
         return graph, results
+
+    def _captured(self, streams: Sequence[torch.cuda.Stream], room: int) -> object:
+        """Make the calls of a sample one after the other, as `_uncaptured` does, where they scratch in turn as well.
+
+        Memory that a call gives back is given to the next call on its stream. So those that give any back are made on
+        as many of `streams` as leave their scratch within `room` bytes: else all calls would scratch at one place.
+        """
+        first = last = torch.cuda.current_stream()
+        results: collections.deque[object] = collections.deque(maxlen=len(self._inputs))
+        torch.cuda.reset_peak_memory_stats()
+        for index in range(self.plan.calls):
+            stream = streams[index % len(streams)] if index else first
+            if stream != last:
+                stream.wait_stream(last)
+            with torch.cuda.stream(stream):
+                results.append(self._call(*self._inputs[index % len(self._inputs)]))
+            if not index:
+                scratch = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
+                streams = (first, *streams[1 : room // scratch]) if scratch else (first,)
+            last = stream
+        if last != first:
+            first.wait_stream(last)
+        return results
 
 
 def _new_spacer() -> torch.Tensor:

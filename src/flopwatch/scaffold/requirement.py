@@ -6,6 +6,8 @@ import importlib.metadata
 import json
 
 _NAME = "flopwatch"
+#: As pyproject.toml has it.
+SOURCE = "https://github.com/flopwatch/flopwatch"
 
 
 def requirement(extra: str = "", *, distribution: importlib.metadata.Distribution | None = None) -> str:
@@ -13,7 +15,8 @@ def requirement(extra: str = "", *, distribution: importlib.metadata.Distributio
 
     A name alone is whatever an index has under it by then. So what was installed from a repository is asked for there,
     at its commit, and what an index had by its version; PEP 610 (`direct_url.json`) tells which it was. What was
-    installed from a folder is asked for in the project's own repository, as it is by then.
+    installed from a folder, or runs in one without being installed, is asked for in the project's own repository, as it
+    is by then.
 
     Args:
         extra: that is wanted.
@@ -22,12 +25,13 @@ def requirement(extra: str = "", *, distribution: importlib.metadata.Distributio
     Returns:
         As PEP 508 writes it: a version, or a URL behind an @.
     """
-    distribution = distribution or importlib.metadata.distribution(_NAME)
     name = f"{_NAME}[{extra}]" if extra else _NAME
+    distribution = distribution or next(iter(importlib.metadata.distributions(name=_NAME)), None)
+    if distribution is None:
+        return f"{name} @ git+{SOURCE}"
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     if not origin:
         return f"{name}=={distribution.version}"
     if "vcs_info" in origin:
         return f"{name} @ {origin['vcs_info']['vcs']}+{origin['url']}@{origin['vcs_info']['commit_id']}"
-    urls = dict(entry.split(", ", 1) for entry in distribution.metadata.get_all("Project-URL", []))
-    return f"{name} @ git+{urls['Source']}"
+    return f"{name} @ git+{SOURCE}"
