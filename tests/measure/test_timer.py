@@ -101,7 +101,7 @@ def test_the_calls_of_a_sample_scratch_in_different_places() -> None:
     suite = Scratching()
     prepared = PreparedCase(suite, case("1048576"))
     sets = prepared.plan.input_sets
-    assert len(set(suite.places[-prepared.plan.calls :])) == min(sets, SPREAD_INPUT_SETS)
+    assert len(set(suite.places[-prepared.plan.calls :])) >= min(sets, SPREAD_INPUT_SETS)
     prepared.sample(1)
     assert isinstance(prepared._results, deque)
     for result, (x, _) in zip(prepared._results, prepared._inputs, strict=True):
