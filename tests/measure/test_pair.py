@@ -266,6 +266,52 @@ def test_where_places_differ_the_results_are_moved_again() -> None:
     assert placements(sample((zero, moved))) == PLACEMENTS[1]
 
 
+class StartledSide(Side):
+    """A side that is slow in its first visit after a move."""
+
+    startled = False
+
+    def place(self, case: Case) -> None:
+        super().place(case)
+        self.startled = True
+
+    def visit(self, case: Case, samples: int) -> tuple[float, ...]:
+        slowdown, self.startled = 1 + 0.05 * self.startled, False
+        return tuple(slowdown * seconds for seconds in super().visit(case, samples))
+
+
+def test_what_is_slow_in_new_memory_does_not_count() -> None:
+    zero, one = sides()
+    startled = StartledSide(name=zero.name, seconds=zero.seconds, gpu=zero.gpu)
+    found = sample((startled, one))
+
+    assert placements(found) == FEWEST
+    assert abs(found.log_ratio) < 1e-4
+
+
+class VisitedSide(Side):
+    """A side that knows how often it was visited at each place."""
+
+    visits: tuple[int, ...] = (0,)
+
+    def place(self, case: Case) -> None:
+        super().place(case)
+        self.visits += (0,)
+
+    def visit(self, case: Case, samples: int) -> tuple[float, ...]:
+        self.visits = (*self.visits[:-1], self.visits[-1] + 1)
+        return super().visit(case, samples)
+
+
+def test_after_a_move_one_cycle_is_thrown_away_at_most() -> None:
+    zero, one = sides(gpu=Gpu(scatter=0.02))
+    visited = VisitedSide(name=zero.name, seconds=zero.seconds, gpu=zero.gpu)
+    found = sample((visited, one))
+
+    kept = [1 + len(cycles) for cycles in found.seconds[0]]
+    assert {visits - each for visits, each in zip(visited.visits[1:], kept[1:], strict=True)} == {0, 1}
+
+
 @pytest.mark.parametrize(("milliseconds", "length"), [(0.2, 6), (0.6, 3), (1.7, 1), (20.0, 1)])
 def test_a_kernel_that_is_sampled_alone_has_turns_of_like_length(milliseconds: float, length: int) -> None:
     found = sample(sides(milliseconds, milliseconds), plan=ALONE)

@@ -52,7 +52,9 @@ TURN_S = 1.8e-3
 SAMPLES_ALONE = (1, 6)
 #: At first cycles are thrown away, for so long at most, while slot 0 changes by `DRIFT` from one turn to its next: the
 #: power controller and the clocks need it after the case before. Attention of 19 us was 11 % slow at first and took
-#: 80 ms to settle; 2048x4096x14336 differed by 2 to 5 % for 30 ms (H200, 2026-11-21).
+#: 80 ms to settle; 2048x4096x14336 differed by 2 to 5 % for 30 ms (H200, 2026-11-21). At each later place it is one
+#: cycle at most, for what is slow in new memory: 8192x8192x128, which writes 1.5 GB a sample, was 8 and 2 % slow in
+#: the first two samples of slot 0 that count (H200, 2026-11-23).
 SETTLE_S = 0.08
 DRIFT = 0.01
 #: For the cost of a launch to the host, which the time of a graph leaves out.
@@ -296,7 +298,8 @@ def _take_turns(visit: Callable[[int, int], tuple[float, ...]], taken: _Taken, p
     The first visit to either slot at a new place is thrown away, but for the turn before the first cycle: the first
     samples of a copy of 1 GB were 5 % slow.
     """
-    until = time.monotonic() + (0.0 if taken.placements else SETTLE_S)
+    moved = bool(taken.placements)
+    until = time.monotonic() + SETTLE_S
     seconds = statistics.median(visit(1, SAMPLES))
     length = _turn_samples(plan, seconds)
     before = visit(0, 2 * length)[length:]
@@ -309,6 +312,7 @@ def _take_turns(visit: Callable[[int, int], tuple[float, ...]], taken: _Taken, p
         settled = settled or drift < DRIFT or time.monotonic() >= until
         if settled:
             taken.add(before + after, between)
+        settled = settled or moved
         before = then
 
 
