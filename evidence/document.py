@@ -17,7 +17,7 @@ from evidence.power import Detection, Power
 from evidence.proportion import interval, lower_bound, percent, upper_bound
 from evidence.replay import unseen_share
 from evidence.rivals import Rivals
-from evidence.samples import FOLDER, Origin
+from evidence.samples import FOLDER
 from evidence.wall_time import PLANS
 from evidence.wall_time_records import STEPS, Run, WallTime, kept
 from flopwatch.model import from_json
@@ -70,7 +70,7 @@ def blocks(findings: Findings) -> dict[str, str]:
     """Return the generated parts by name."""
     ledger, power, rivals = findings.ledger, findings.power, findings.rivals
     return {
-        "origin": _origin(ledger.origin) if ledger else "",
+        "origin": _origin(ledger) if ledger else "",
         "ledger": _ledger(ledger) if ledger else "",
         "levels": _levels(ledger) if ledger else "",
         "noise": _noise(ledger) if ledger else "",
@@ -82,13 +82,21 @@ def blocks(findings: Findings) -> dict[str, str]:
     }
 
 
-def _origin(origin: Origin) -> str:
+def _origin(ledger: Ledger) -> str:
+    origin = ledger.origin
     versions = ", ".join(f"{name} {version}" for name, version in origin.versions.items())
-    return (
+    text = (
         f"One {origin.gpu}, {origin.date}, driver {origin.driver}, {versions}: {origin.pairs} pairs of processes that\n"
         f"ran every case in turns, `evidence/h200/{origin.file}`, recorded by\n\n"
         f"```console\n$ {origin.command}\n```"
     )
+    further = (
+        f"What a pair errs by is told of {more.pairs} further pairs too, `evidence/h200/{more.file}`, of the cases that"
+        f" were\nsampled there as they are now (another {more.gpu}, {more.date}, `{more.command}`). Runs draw none of"
+        " them."
+        for more in ledger.further
+    )
+    return "\n\n".join([text, *further])
 
 
 def _ledger(ledger: Ledger) -> str:
@@ -239,6 +247,7 @@ def _cases(ledger: Ledger, power: Power) -> str:
             (
                 _name(case.case),
                 format_seconds(case.time_us * 1e-6),
+                f"{case.pairs}",
                 percent(case.deviation),
                 percent(case.largest),
                 percent(math.expm1(case.detectable)) if math.isfinite(case.detectable) else "none",
@@ -246,7 +255,7 @@ def _cases(ledger: Ledger, power: Power) -> str:
                 *found,
             )
         )
-    heads = ["case", "a call", "deviation of a pair", "largest", "MDE", "unsure"]
+    heads = ["case", "a call", "pairs", "deviation of a pair", "largest", "MDE", "unsure"]
     heads += [f"{percent(each.slowdown)} at {percent(each.margin)}" for each in power.detections]
     return table(heads, rows, left=1)
 

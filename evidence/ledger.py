@@ -12,11 +12,12 @@ import numpy as np
 
 from evidence.pool import processes
 from evidence.replay import Draw, Scheme
-from evidence.samples import Origin, Samples
+from evidence.samples import Origin, Samples, further
 from flopwatch.model import Mark
 from flopwatch.stats import Design, Prior, decide, detectable, fit_prior, p_slower
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from flopwatch.stats.prior import FloatArray
@@ -77,6 +78,7 @@ class CaseNoise:
 
     Attributes:
         case: its identity.
+        pairs: of processes that ran it, in all recordings.
         time_us: of a call.
         deviation: root mean square of a pair's log ratio, nothing cut.
         largest: of a pair's, in magnitude.
@@ -86,6 +88,7 @@ class CaseNoise:
     """
 
     case: str
+    pairs: int
     time_us: float
     deviation: float
     largest: float
@@ -106,6 +109,7 @@ class Ledger:
         halves: fitted to every second pair, and to the others.
         clean: runs of equal code.
         first: stage 1 by itself.
+        further: of further samples, which tell of the noise alone.
     """
 
     origin: Origin
@@ -115,11 +119,13 @@ class Ledger:
     halves: tuple[Prior, Prior]
     clean: tuple[CleanRuns, ...]
     first: tuple[FirstStage, ...]
+    further: tuple[Origin, ...] = ()
 
 
 def make(path: Path, runs: int) -> Ledger:
     """Decide `runs` runs for each margin, and fit a prior."""
     samples = Samples.load(path)
+    more = {other: Samples.load(other) for other in further(path)}
     table = samples.log_ratios()
     design = Design()
     chunks = -(-runs // CHUNK)
@@ -131,8 +137,9 @@ def make(path: Path, runs: int) -> Ledger:
         first = list(pool.map(partial(first_stage, table, design, -(-runs // 3)), Scheme))
     return Ledger(
         origin=samples.origin(path),
+        further=tuple(others.origin(other) for other, others in more.items()),
         design=design,
-        cases=noise(samples, design),
+        cases=noise(samples, design, further=tuple(more.values())),
         prior=fit_prior(table),
         halves=(fit_prior(table[:, ::2]), fit_prior(table[:, 1::2])),
         clean=tuple(clean),
@@ -204,28 +211,49 @@ def first_stage(table: FloatArray, design: Design, runs: int, scheme: Scheme) ->
     )
 
 
-def noise(samples: Samples, design: Design) -> tuple[CaseNoise, ...]:
-    """Describe what equal code came out as, case by case."""
-    table, launches = samples.log_ratios(), samples.launch_log_ratios()
-    deviations = np.sqrt(np.nanmean(table**2, axis=1))
-    limits = detectable(
-        design, series=len(table), margins=np.full(len(table), math.log1p(MARGINS[0])), deviations=deviations
-    )
+def noise(samples: Samples, design: Design, *, further: Sequence[Samples] = ()) -> tuple[CaseNoise, ...]:
+    """Describe what equal code came out as, case by case, in these pairs and in further ones of the same cases."""
+    recorded = (samples, *further)
+    gathered = [
+        _gathered(samples.cases, recorded, ratios) for ratios in (Samples.log_ratios, Samples.launch_log_ratios)
+    ]
+    deviations = np.array([_deviation(ratios) for ratios in gathered[0]])
+    margins = np.full(len(deviations), math.log1p(MARGINS[0]))
+    limits = detectable(design, series=len(deviations), margins=margins, deviations=deviations)
     found = []
     for index, (case, time_us) in enumerate(zip(samples.cases, samples.time_us().tolist(), strict=True)):
+        ratios, launches = (each[index] for each in gathered)
         launch_us = launch_deviation = None
-        if np.isfinite(launches[index]).any():
+        if len(launches):
             launch_us = 1e6 * float(np.nanmedian(samples.launch_seconds[:, index].astype(np.float64)))
-            launch_deviation = float(np.sqrt(np.nanmean(launches[index] ** 2)))
+            launch_deviation = _deviation(launches)
         found.append(
             CaseNoise(
                 case=case,
+                pairs=len(ratios),
                 time_us=time_us,
                 deviation=float(deviations[index]),
-                largest=float(np.nanmax(abs(table[index]))),
+                largest=float(abs(ratios).max()),
                 detectable=float(limits[index]),
                 launch_us=launch_us,
                 launch_deviation=launch_deviation,
             )
         )
     return tuple(found)
+
+
+def _gathered(
+    cases: Sequence[str], recorded: Sequence[Samples], ratios: Callable[[Samples], FloatArray]
+) -> list[FloatArray]:
+    """Return the log ratios of each case in all recordings that have it, without those that could not be used."""
+    found: list[list[FloatArray]] = [[] for _ in cases]
+    for samples in recorded:
+        rows = dict(zip(samples.cases, ratios(samples), strict=True))
+        for case, entries in zip(cases, found, strict=True):
+            if case in rows:
+                entries.append(rows[case][np.isfinite(rows[case])])
+    return [np.concatenate(entries) for entries in found]
+
+
+def _deviation(ratios: FloatArray) -> float:
+    return float(np.sqrt(np.mean(ratios**2)))

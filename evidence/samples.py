@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from flopwatch.measure.pair import launch_log_ratio, log_ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from flopwatch.measure.pair import Cycles, PairSample, Turns
 
@@ -62,6 +62,12 @@ class Origin:
 def recordings(folder: Path = FOLDER) -> list[Path]:
     """Return the kept recordings of equal code on both sides, the newest last."""
     return sorted(folder.glob("*/aa-*.npz"), key=lambda path: path.stem)
+
+
+def further(path: Path) -> list[Path]:
+    """Return recordings of further pairs, of cases that are sampled as in that of `path`, by its date."""
+    date = path.stem.removeprefix("aa-")
+    return sorted(path.parent.glob(f"further-{date}*.npz"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,6 +118,19 @@ class Samples:
             seconds=self.seconds[pairs],
             launch_seconds=self.launch_seconds[pairs],
             about={**self.about, "faults": faults},
+        )
+
+    def without(self, cases: Collection[str]) -> Samples:
+        """Leave cases out, such as those that are sampled in another way since; `about` says which."""
+        kept = [index for index, case in enumerate(self.cases) if case not in cases]
+        faults = {case: numbers for case, numbers in self.about.get("faults", {}).items() if case not in cases}
+        return replace(
+            self,
+            cases=tuple(self.cases[index] for index in kept),
+            seconds=self.seconds[:, kept],
+            launch_seconds=self.launch_seconds[:, kept],
+            calls=self.calls[kept],
+            about={**self.about, "faults": faults, "left_out": sorted(cases)},
         )
 
     def origin(self, path: Path) -> Origin:

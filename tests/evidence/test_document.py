@@ -4,13 +4,12 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from evidence import document, ledger, power
 from evidence.document import PAGE, Findings, blocks
 from evidence.figures import plots
 from evidence.replay import Scheme
-from evidence.samples import Samples, recordings
+from evidence.samples import Samples, further, recordings
 
 from flopwatch.stats import Design, fit_prior
 
@@ -74,6 +73,9 @@ def test_the_kept_findings_are_those_of_the_recording_and_of_the_gate(path: Path
     origins = (findings.ledger.origin, findings.power.origin, findings.rivals.origin)
 
     assert {origin.sha256 for origin in origins} == {digest}
+    assert {origin.sha256 for origin in findings.ledger.further} == {
+        hashlib.sha256(other.read_bytes()).hexdigest() for other in further(path)
+    }
     assert findings.ledger.design == findings.power.design == Design()
 
 
@@ -85,9 +87,9 @@ def test_the_kept_figures_come_out_again(path: Path) -> None:
     table = samples.log_ratios()
     first = ledger.first_stage(table, Design(), 20, Scheme.SHUFFLED)
     clean = ledger.clean_runs(table, Design(), 0.005, 20, 0)
-    noise = np.sqrt(np.nanmean(table**2, axis=1))
+    noise = ledger.noise(samples, Design(), further=[Samples.load(other) for other in further(path)])
 
-    assert [case.deviation for case in findings.ledger.cases] == pytest.approx(noise.tolist())
+    assert noise == findings.ledger.cases
     assert fit_prior(table).deviation == pytest.approx(findings.ledger.prior.deviation)
     assert (clean.slower, clean.faster) == (0, 0)
     assert first.flagged <= 5  # of 20, where 1 is expected

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from evidence import ledger
 from evidence.ledger import Ledger
+from evidence.samples import further, recordings
 
 from flopwatch.model import from_json, to_json
 from flopwatch.stats import Design
@@ -41,6 +44,31 @@ def test_noise_is_described_case_by_case(samples: Samples) -> None:
     assert all(case.deviation == pytest.approx(0.001, rel=0.5) for case in found)
     assert all(0.005 < case.detectable < 0.01 for case in found)
     assert [case.launch_us is None for case in found] == [False] * 6 + [True] * 2
+
+
+def test_noise_is_told_of_further_pairs_of_the_cases_that_are_sampled_as_before(samples: Samples) -> None:
+    last = samples.cases[-1]
+    further = replace(
+        samples, seconds=samples.seconds * np.array([1, 1.01], dtype=np.float32)[:, None, None, None]
+    ).without({last})
+    found = ledger.noise(samples, Design(), further=[further])
+    before = ledger.noise(samples, Design())
+
+    assert [case.pairs for case in found] == [48] * 7 + [24]
+    assert all(case.deviation == pytest.approx(0.01 / 2**0.5, rel=0.1) for case in found[:-1])
+    assert found[-1] == before[-1]
+
+
+def test_further_pairs_lie_beside_a_recording_and_are_no_recordings_themselves(
+    recording: Path, samples: Samples, tmp_path: Path
+) -> None:
+    path = tmp_path / "h200" / recording.name
+    path.parent.mkdir()
+    for name in (recording.name, "further-2026-11-21.npz", "further-2026-11-20.npz"):
+        samples.save(path.with_name(name))
+
+    assert recordings(tmp_path) == [path]
+    assert further(path) == [path.with_name("further-2026-11-21.npz")]
 
 
 def test_a_ledger_can_be_read_again(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:

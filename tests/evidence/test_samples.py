@@ -89,3 +89,15 @@ def test_figures_name_the_file_that_they_come_from(samples: Samples, recording: 
 
     assert (origin.file, origin.gpu, origin.pairs) == ("aa-2026-11-21.npz", "NVIDIA H200", 24)
     assert len(origin.sha256) == 64
+
+
+def test_what_is_left_out_leaves_the_others_as_they_were(samples: Samples, tmp_path: Path) -> None:
+    first, second, *others = samples.cases
+    faulty = replace(samples, about={**samples.about, "faults": {first: [0], second: [1]}})
+    faulty.without({first}).save(tmp_path / "x.npz")
+    found = Samples.load(tmp_path / "x.npz")
+
+    assert found.cases == (second, *others)
+    assert found.about["left_out"] == [first]
+    np.testing.assert_allclose(found.log_ratios(), faulty.log_ratios()[1:], rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(found.launch_seconds, samples.launch_seconds[:, 1:], rtol=2e-7)
