@@ -29,6 +29,9 @@ TRITON_ENDS = {
     "3.9.0": [],
 }
 
+#: Where the tests are that need `flopwatch[profile]`, `flopwatch[tilelang]` or `flopwatch[viz]`.
+EXTRAS_TESTS = ("tests/profile", "tests/sanitize", "tests/static/traffic/test_footprints.py", "tests/study")
+
 #: Seconds that an interrupted gate has to stop its workers and to remove its worktrees.
 PATIENCE_S = 20.0
 
@@ -79,6 +82,14 @@ def triton(session: nox.Session, version: str) -> None:
     _install(session, *rest, *PROJECT["project"]["optional-dependencies"]["history"], *_groups("test"))
     session.install("--no-deps", "--editable", ".", "./compat", f"triton=={version}", *TRITON_ENDS[version])
     session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session(default=False)
+def extras(session: nox.Session) -> None:
+    """Run the tests of the optional peers and viewers, which the others skip. After `--`: arguments of pytest."""
+    _install(session, "--editable", f".[{','.join(PROJECT['project']['optional-dependencies'])}]", "./compat")
+    _install(session, *_groups("test"))
+    session.run("python", "-m", "pytest", *(session.posargs or EXTRAS_TESTS))
 
 
 @nox.session(requires=["environment"], venv_backend="none", default=False)

@@ -148,6 +148,14 @@ def test_lint_looks_at_the_workflows_and_at_those_that_init_writes(noxfile: Modu
     assert [path for path in workflows if path.stem == "zizmor"] == []
 
 
+def test_the_tests_that_need_an_extra_are_run_with_it(noxfile: ModuleType) -> None:
+    needs = re.compile(r'importorskip\("(?:hatchet|tilelang|triton_viz)|find_spec\("(?:hatchet|tilelang|triton_viz)')
+    files = {path for path in (ROOT / "tests").rglob("test_*.py") if needs.search(path.read_text(encoding="utf-8"))}
+    run = [ROOT / name for name in noxfile.EXTRAS_TESTS]
+    assert files
+    assert [path for path in files if not any(path.is_relative_to(folder) for folder in run)] == []
+
+
 def test_the_documentation_is_built_strictly(noxfile: ModuleType) -> None:
     (build,) = commands(noxfile.docs)
 

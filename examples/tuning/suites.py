@@ -1,6 +1,7 @@
 """The suites of both kernels: the autotuned one is tuned, the one by heuristics is its peer.
 
-``flopwatch tune TunedMatmul --against heuristics`` says what either loses against a search of the `tuning_space`.
+``flopwatch tune TunedMatmul --against heuristics`` says what either loses against a search of the `tuning_space`;
+docs/tune.md tells how this folder becomes a project, in which the command finds it.
 """
 
 from __future__ import annotations

@@ -48,9 +48,11 @@ def test_the_options_reach_the_run(toy: ToyRepository, run: Run) -> None:
 
     assert main(start) == ExitCode.OK
     assert main([*start, "Scale", "Other", "--on", "cpu", "--tool", "Interpreter, triton-viz"]) == ExitCode.OK
+    assert main([*start, "--full"]) == ExitCode.OK
     assert run.options == [
         SanitizeOptions(),
         SanitizeOptions(select=("Scale", "Other"), device="cpu", tools=(Tool.INTERPRETER, Tool.TRITON_VIZ)),
+        SanitizeOptions(full=True),
     ]
 
 

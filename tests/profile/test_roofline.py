@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -195,6 +196,26 @@ def test_launches_take_their_times_one_after_the_other(
     launches: tuple[float | None, ...], expected: float | None
 ) -> None:
     assert least_seconds([launch(seconds) for seconds in launches]) == expected
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"), [((launch(None),), 8e6 / 4.8e12), ((launch(1.0), launch(None)), 8e6 / 4.8e12), ((), None)]
+)
+def test_a_launch_that_does_not_tell_has_the_declared_work(
+    toy: ToyRepository, monkeypatch: pytest.MonkeyPatch, known: tuple[LaunchWork, ...], expected: float | None
+) -> None:
+    case = replace(OURS, values=("1000000", "float32", "flopwatch"))
+    survey = SimpleNamespace(launches=[replace(one, case=case) for one in known], gaps=())
+    monkeypatch.setattr("flopwatch.profile.roofline.run_survey", lambda *_, **__: survey)
+    options = RooflineOptions(select="1000000,float32", providers=("flopwatch",), device="h200")
+    if expected is None:
+        with pytest.raises(UndecidedError) as caught:
+            gather(options, toy.root)
+        assert caught.value.why == f"{case.id} cannot be estimated: it launches no kernel of Triton's"
+    else:
+        (point,) = gather(options, toy.root).points
+        assert not point.measured
+        assert point.seconds == pytest.approx(expected)
 
 
 def test_a_case_without_a_time_is_estimated_and_a_peer_is_not(

@@ -96,7 +96,7 @@ def test_names_of_others_are_text() -> None:
     ("kept", "expected"),
     [
         (slice(0, 1), "1 case as measured (asv's results), under the roofs of the NVIDIA H200."),
-        (slice(1, 2), "1 case at the most that the compiled launches allow, under the roofs of the NVIDIA H200."),
+        (slice(1, 2), "1 case at the most that their work allows, under the roofs of the NVIDIA H200."),
     ],
 )
 def test_the_headline_says_what_is_drawn(kept: slice, expected: str) -> None:

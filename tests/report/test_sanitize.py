@@ -57,6 +57,10 @@ def test_a_fault_that_several_cases_show_is_told_once() -> None:
     ]
 
 
+def test_cases_at_full_size_stand_for_themselves() -> None:
+    assert "; 7 cases at full size; " in printed(replace(result(clean(CASES[0])), full=True))[1]
+
+
 def test_what_is_clean_says_what_was_not_covered_or_checked() -> None:
     uncovered = replace(clean(CASES[0]), failure=Failure(kind="NotCovered", message="inline_asm"))
     noted = replace(clean(CASES[1]), notes=("k uses atomics",))

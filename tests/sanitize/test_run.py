@@ -10,6 +10,8 @@ from flopwatch.sanitize.run import SanitizeOptions, choose_tools, run_sanitize
 from flopwatch.sanitize.tools import NVIDIA
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import ToyRepository
 
 
@@ -50,6 +52,14 @@ def test_a_clean_kernel_is_clean_and_cases_run_at_their_small_sizes(toy: ToyRepo
     assert [report.kernels for report in reports.values()] == [("scale_kernel",)]
 
 
+def test_at_full_size_a_case_is_the_one_that_the_suite_declares(toy: ToyRepository) -> None:
+    result = run_sanitize(SanitizeOptions(select=("float32",), device="cpu", full=True), toy.root)
+
+    assert result.full
+    assert [report.case.id for report in result.reports] == ["Scale[1000000,float32,flopwatch]"]
+    assert (result.exit_code, [report.kernels for report in result.reports]) == (ExitCode.OK, [("scale_kernel",)])
+
+
 def test_faults_and_failures_are_results_and_the_next_case_runs(toy: ToyRepository) -> None:
     toy.edit("tl.load(x + offsets, mask=mask)", "tl.load(x + offsets + 1, mask=mask)")
     toy.edit("    out = torch.empty_like(x)", DIES)
@@ -71,6 +81,21 @@ def test_without_a_gpu_the_interpreter_looks_and_what_needs_one_is_refused() -> 
     for options in (SanitizeOptions(device="gpu"), SanitizeOptions(tools=(Tool.INTERPRETER, Tool.RACECHECK))):
         with pytest.raises(MachineError, match="no NVIDIA GPU"):
             choose_tools(options)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_what_is_installed_of_llvms_looks_beside_the_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "libclang_rt.asan-x86_64.so"
+    library.touch()
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    assert choose_tools(SanitizeOptions()) == (Tool.INTERPRETER, Tool.ASAN)
+    assert choose_tools(SanitizeOptions(device="cpu")) == (Tool.INTERPRETER,)
+    monkeypatch.setattr("flopwatch.sanitize.llvm.find_triton_san", lambda: "triton-san")
+    on_the_cpu = (Tool.INTERPRETER, Tool.TRITON_SAN, Tool.TRITON_SAN_RACES)
+    assert choose_tools(SanitizeOptions(device="cpu")) == on_the_cpu
+    assert choose_tools(SanitizeOptions(tools=(Tool.INTERPRETER,))) == (Tool.INTERPRETER,)
 
 
 @pytest.mark.usefixtures("a_gpu")

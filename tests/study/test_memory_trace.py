@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from evidence import l2_swizzle
 from evidence.memory_trace import Reading, Trace, read_gpu, trace
 
 if TYPE_CHECKING:
@@ -52,6 +54,34 @@ def test_what_a_compiler_keeps_is_seen_on_the_device_alone() -> None:
         memory.device += 7
 
     assert traced(load).growth == Reading(tensors=0, cached=0, device=7)
+
+
+def test_a_trace_of_new_kernels_takes_another_one_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+    orders = sys.modules[l2_swizzle.study().__module__].ORDERS
+
+    class Asked:
+        def inputs(self, _size: str, order: str, *, seed: int) -> tuple[None, None, str]:
+            del seed
+            return None, None, order
+
+        def call(self, provider: str) -> Callable[[None, None, str], None]:
+            return lambda _a, _b, order: asked.append((provider, order))
+
+    monkeypatch.setattr(l2_swizzle, "study", lambda: Asked)
+    monkeypatch.setattr(l2_swizzle, "trace", lambda what, prepare, times: trace(what, prepare, times, Memory().read))
+    assert [found.what for found in l2_swizzle.trace_all()] == [
+        "a call of torch",
+        "inputs and a call of torch",
+        "a call of flopwatch 8",
+        "inputs and a new kernel of flopwatch",
+        "a call of tilelang none",
+        "inputs and a new kernel of tilelang",
+        "a call of tilelang 10",
+    ]
+    for provider in ("flopwatch", "tilelang"):
+        new = [order for who, order in asked if who == provider and order not in orders]
+        assert len(new) == len(set(new)) == 1 + l2_swizzle.CALLS // 4
 
 
 @pytest.mark.gpu

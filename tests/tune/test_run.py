@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.tune.conftest import CONFIG
 
+from flopwatch.cli import main
+from flopwatch.config import load_config
 from flopwatch.errors import ExitCode, FlopwatchError, SuiteError, UndecidedError, UsageError
 from flopwatch.gate.sides import Arm
 from flopwatch.measure.client import CaseFailed, Mode
 from flopwatch.model import Case, from_json, to_json
 from flopwatch.tune import TuneOptions, TuneResult, run_tune
 from flopwatch.tune.client import TuneSides, in_config
-from flopwatch.tune.run import _require_providers
+from flopwatch.tune.run import _command, _require_providers
 from flopwatch.tune.subjects import named_cases, subject_of
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from flopwatch.tune.space import Space
     from flopwatch.tune.subjects import Subject
 
+ROOT = Path(__file__).parents[2]
 SPACE = {"num_warps": ("2",), "num_stages": ("3", "9")}
 
 
@@ -95,6 +99,12 @@ def test_the_command_repeats_it(static: TuneResult) -> None:
     assert static.command == ("flopwatch tune Square --shapes 256x256 --space num_warps=2 num_stages=3,9 --device h200")
 
 
+def test_the_command_has_what_the_environment_says_of_flopwatchs_own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOPWATCH_KERNELS", "plain")
+    monkeypatch.delenv("FLOPWATCH_AUTOTUNE", raising=False)
+    assert _command(TuneOptions(select="Matmul")) == "FLOPWATCH_KERNELS=plain flopwatch tune Matmul"
+
+
 def test_the_shape_parameter_is_replaced_wherever_it_stands(worker: TuneWorker) -> None:
     found = named_cases(worker, "Square", ("256x256", "512x512"))
     assert found == tuple(
@@ -128,6 +138,23 @@ def test_what_cannot_be_tuned_is_refused_by_name(
     with pytest.raises(kind) as refused:
         subjects(worker, *line)
     assert said in str(refused.value)
+
+
+def test_what_the_help_tunes_launches_an_autotuned_kernel(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        main(["tune", "--help"])
+    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if line.startswith("  flopwatch tune")]
+    shapes = [line[line.index("--shapes") + 1].split(",") if "--shapes" in line else () for line in lines]
+    sides = TuneSides(load_config(ROOT), device="h200", base_tree=ROOT, head_tree=ROOT)
+    worker = sides.worker(Mode.STATIC, Arm.HEAD)
+    with worker:
+        found = dict.fromkeys(
+            case for line, of in zip(lines, shapes, strict=True) for case in named_cases(worker, line[2], of)
+        )
+        assert [case.id for case in found if not worker.tunables(case)] == []
 
 
 def test_inputs_that_cannot_be_made_are_the_suites_fault(worker: TuneWorker) -> None:

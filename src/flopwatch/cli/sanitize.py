@@ -28,6 +28,7 @@ def add_sanitize(verbs: Verbs) -> None:
             "flopwatch sanitize",
             "flopwatch sanitize Matmul Attention --on cpu",
             "flopwatch sanitize --tool memcheck,racecheck --json sanitized.json",
+            "flopwatch sanitize 'Matmul[512x512x512' --full --tool racecheck,synccheck",
         ),
         exit_codes={
             ExitCode.OK: "every case that ran is clean",
@@ -46,8 +47,10 @@ def add_sanitize(verbs: Verbs) -> None:
         type=_tools,
         default=(),
         metavar="NAME,...",
-        help=f"who looks, of {', '.join(tool.value for tool in Tool)} (the first four on a GPU, else interpreter)",
+        help=f"who looks, of {', '.join(tool.value for tool in Tool)} (the first four on an NVIDIA GPU, else"
+        " interpreter, and those of the last three that are installed)",
     )
+    sanitize.add_argument("--full", action="store_true", help="at the sizes that the suites declare; take few cases")
     sanitize.add_argument("--markdown", action="store_true", help="print Markdown, as for the summary of a job")
     add_json(sanitize)
 
@@ -63,7 +66,9 @@ def _run(arguments: argparse.Namespace) -> int:
     from flopwatch.sanitize.run import SanitizeOptions, run_sanitize  # noqa: PLC0415 - as above
 
     root = git.repository_root(arguments.repository)
-    options = SanitizeOptions(select=tuple(arguments.cases), device=arguments.device, tools=arguments.tools)
+    options = SanitizeOptions(
+        select=tuple(arguments.cases), device=arguments.device, tools=arguments.tools, full=arguments.full
+    )
     claim_json(arguments.json)
     with Progress(Console(stderr=True)) as progress:
         result = run_sanitize(options, root, observer=progress)

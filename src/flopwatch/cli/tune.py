@@ -29,9 +29,9 @@ def add_tune(verbs: Verbs) -> None:
         "fit or cannot fill the GPU, and time the others in turns against what the autotuner chooses.\n"
         "One set of samples chooses, another says how much that is worth. Without a GPU nothing is timed.",
         examples=(
-            "flopwatch tune 'Matmul[4096x4096x4096,float16,flopwatch]'",
-            "flopwatch tune Matmul --shapes 512x512x512,16x4096x4096 --out choices.json",
-            "flopwatch tune Matmul --space BLOCK_M=64,128,256 num_warps=4,8 num_stages=2,3,4",
+            "flopwatch tune 'WeightGradient[2048x2048x2048,float16,flopwatch]'",
+            "flopwatch tune WeightGradient --shapes 1024x1024x1024,768x768x8192 --out choices.json",
+            "flopwatch tune WeightGradient --space BLOCK_M=64,128,256 num_warps=4,8 num_stages=2,3,4",
         ),
         exit_codes={
             ExitCode.OK: "there is a choice, whether or not it is the autotuner's",

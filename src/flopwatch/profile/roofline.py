@@ -3,8 +3,8 @@
 A measured point is the last time that was recorded of a case on the device, or what a file says. An estimated one is
 the least time of the case's launches (`flopwatch.static.traffic.bound_of`), what their dots and the sectors that they
 touch take at the device's peaks; or of the work that its suite declares, where that is longer, because PyTorch does a
-part of it. It is an upper bound of speed, from which waves that do not fit, latency and all arithmetic but dots keep a
-kernel.
+part of it, or where a launch does not tell, as those of kernels in Gluon. It is an upper bound of speed, from which
+waves that do not fit, latency and all arithmetic but dots keep a kernel.
 """
 
 from __future__ import annotations
@@ -255,17 +255,17 @@ def _estimate(
     points = []
     for entry in own:
         launches = [launch for launch in survey.launches if launch.case == entry.case]
-        seconds = least_seconds(launches)
-        if seconds is None:
-            cause = causes.get(entry.case) or "; ".join(dict.fromkeys(why for one in launches for why in one.unknown))
-            left_out.append(f"{entry.case.id} cannot be estimated: {cause or 'its launches do not tell their work'}")
+        if entry.case in causes or not launches:
+            cause = causes.get(entry.case, "it launches no kernel of Triton's")
+            left_out.append(f"{entry.case.id} cannot be estimated: {cause}")
         else:
+            declared = device.least_seconds(entry.flops, entry.bytes_moved, entry.case.values)
             points.append(
                 Point(
                     case=entry.case,
                     flops=entry.flops,
                     bytes_moved=entry.bytes_moved,
-                    seconds=max(seconds, device.least_seconds(entry.flops, entry.bytes_moved, entry.case.values)),
+                    seconds=max(least_seconds(launches) or 0.0, declared),
                     measured=False,
                 )
             )

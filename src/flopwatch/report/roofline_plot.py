@@ -106,7 +106,7 @@ def headline(found: RooflinePoints) -> str:
     if measured:
         parts.append(f"{count(measured, 'case')} as measured ({found.source})")
     if estimated := len(found.points) - measured:
-        parts.append(f"{count(estimated, 'case')} at the most that the compiled launches allow")
+        parts.append(f"{count(estimated, 'case')} at the most that their work allows")
     return f"{' and '.join(parts)}, under the roofs of the {device.name}."
 
 

@@ -49,8 +49,8 @@ def provenance(result: Sanitized) -> str:
     """Say what was looked at, where and by whom."""
     tools = ", ".join(f"{name} {version}".strip() for name, version in result.tools.items())
     versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
-    small = _cases(result.reports)
-    cases = f"{count(result.selected, 'case')}, which {'is' if small == 1 else 'are'} {small} at their small sizes"
+    cases, ran = count(result.selected, "case"), _cases(result.reports)
+    cases += " at full size" if result.full else f", which {'is' if ran == 1 else 'are'} {ran} at their small sizes"
     return "; ".join([result.head, result.gpu or "no GPU", tools, versions, cases, format_seconds(result.seconds)])
 
 

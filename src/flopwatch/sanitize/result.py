@@ -18,7 +18,7 @@ class CaseReport:
     """What one tool found in one case.
 
     Attributes:
-        case: at its small size.
+        case: at its small size, unless full ones were asked for.
         tool: who looked.
         findings: each fault once.
         kernels: of Triton's, that the case launched.
@@ -50,6 +50,7 @@ class Sanitized:
         versions: of Python, torch, Triton, torch's CUDA and Triton's ptxas.
         selected: how many cases were chosen; those of the same small size are run once.
         reports: one for each tool and case.
+        full: whether they ran at the sizes that the suites declare.
         exit_code: what the process tells its caller; follows from the rest, and is not read back.
         seconds: how long it took.
     """
@@ -60,6 +61,7 @@ class Sanitized:
     versions: dict[str, str]
     selected: int
     reports: tuple[CaseReport, ...]
+    full: bool = False
     exit_code: int = field(init=False, default=0)
     seconds: float = 0.0
     schema_version: int = SCHEMA_VERSION

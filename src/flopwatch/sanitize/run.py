@@ -39,12 +39,15 @@ class SanitizeOptions:
     Attributes:
         select: only cases whose name has one of these in it; all where empty.
         device: "gpu", "cpu", or "" for a GPU where there is one.
-        tools: who looks; empty takes all of compute-sanitizer's on a GPU, and the guarded interpreter without one.
+        tools: who looks; empty takes all of compute-sanitizer's on an NVIDIA GPU; without one the guarded interpreter,
+            and what is installed of LLVM's.
+        full: at the sizes that the suites declare, at which other kernels may be launched than at small ones.
     """
 
     select: tuple[str, ...] = ()
     device: str = ""
     tools: tuple[Tool, ...] = ()
+    full: bool = False
 
 
 def run_sanitize(options: SanitizeOptions, root: Path, *, observer: Observer | None = None) -> Sanitized:
@@ -76,11 +79,12 @@ def run_sanitize(options: SanitizeOptions, root: Path, *, observer: Observer | N
     with Worker(Mode.STATIC, code) as worker:
         hello = worker.hello
     chosen = _chosen(hello, options.select)
-    cases = list(dict.fromkeys(entry.small for entry in chosen))
+    cases = list(dict.fromkeys(entry.case if options.full else entry.small for entry in chosen))
+    sizes = "full" if options.full else "small"
     reports: list[CaseReport] = []
     with tempfile.TemporaryDirectory(prefix="flopwatch-") as folder:
         for tool in tools:
-            observer.step(f"{tool.value}: {len(cases)} cases at their small sizes")
+            observer.step(f"{tool.value}: {len(cases)} cases at their {sizes} sizes")
             reports += Looking(tool, code, Path(folder)).at(cases, observer)
     return Sanitized(
         head=WORKING_TREE,
@@ -88,6 +92,7 @@ def run_sanitize(options: SanitizeOptions, root: Path, *, observer: Observer | N
         tools=versions,
         versions=hello.versions,
         selected=len(chosen),
+        full=options.full,
         reports=tuple(_placed(report, root) for report in reports),
         seconds=time.monotonic() - start,
     )
@@ -114,7 +119,18 @@ def choose_tools(options: SanitizeOptions) -> tuple[Tool, ...]:
         )
     if wanted:
         return tuple(wanted)
-    return NVIDIA if there and options.device != "cpu" else (Tool.INTERPRETER,)
+    if there and options.device != "cpu":
+        return NVIDIA
+    fitting = (tool for tool in LLVM if not (options.device and tool.needs_gpu))
+    return (Tool.INTERPRETER, *filter(_is_installed, fitting))
+
+
+def _is_installed(tool: Tool) -> bool:
+    try:
+        _version(tool)
+    except MachineError:
+        return False
+    return True
 
 
 def has_gpu() -> bool:

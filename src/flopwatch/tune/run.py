@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import math
+import os
 import secrets
 import shlex
 import time
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 PAIRS = 8
 ROUNDS = 6
 RESOLUTION_PERCENT = 0.5
+#: In the environment: which kernel flopwatch's own functions launch, and what of its list their tuner times.
+_VARIABLES = ("FLOPWATCH_KERNELS", "FLOPWATCH_AUTOTUNE")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -309,4 +312,5 @@ def _command(options: TuneOptions) -> str:
             parts += [name, f"{given:g}" if isinstance(given, float) else str(given)]
     for provider in options.providers:
         parts += ["--against", provider]
-    return shlex.join(parts)
+    settings = [f"{name}={shlex.quote(value)}" for name in _VARIABLES if (value := os.environ.get(name))]
+    return " ".join([*settings, shlex.join(parts)])

@@ -95,7 +95,8 @@ def subject_of(worker: TuneWorker, case: Case, space: Space) -> Subject:
         raise UsageError(
             f"{case.id} launches no autotuned kernel",
             why="a search tries the configurations of triton.autotune, and this kernel has none, or asks no tuner",
-            todo="decorate the kernel with triton.autotune, if only with its one configuration",
+            todo="decorate the kernel with triton.autotune, if only with its one configuration; where it is one of"
+            " flopwatch's own functions that takes another kernel, set FLOPWATCH_KERNELS=plain",
         )
     if len(tunables) > 1:
         raise UsageError(
