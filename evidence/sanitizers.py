@@ -25,6 +25,7 @@ from flopwatch.gate.static import select_cases
 from flopwatch.measure.client import CaseFailed, Code, Mode, Worker
 from flopwatch.model import SCHEMA_VERSION, to_json
 from flopwatch.sanitize.looking import Looking
+from flopwatch.sanitize.result import NOT_COVERED
 from flopwatch.sanitize.run import has_gpu
 from flopwatch.sanitize.tools import NVIDIA, Tool
 
@@ -48,11 +49,15 @@ ROWS = {
     "Short": "a grid one program short",
     "Race": "stores of several programs to one place",
     "Shift": "a load of what another program stores",
+    "Handover": "a load of shared memory that other warps store to meanwhile",
+    "Barrier": "a barrier that some threads of a warp pass by",
 }
 #: What looks beside the sanitizers.
 NUMBERS, TRAFFIC = "numbers check", "traffic model"
 COLUMNS = (*(tool.value for tool in (*NVIDIA, Tool.INTERPRETER, Tool.TRITON_VIZ)), NUMBERS, TRAFFIC)
 NOT_RUN = "not run yet"
+#: What a tool cannot run, or read, such as Gluon in the interpreter: it may be sound or not.
+UNCOVERED = "not covered"
 SEEDS = (0, 1, 2)
 _FIRST = "fault"
 
@@ -64,7 +69,8 @@ class Cell:
     Attributes:
         fault: the suite's name.
         tool: a column.
-        verdict: "line" where the line at fault is named, "found" where something is told, "no", or "failed".
+        verdict: "line" where the line at fault is named, "found" where something is told, "no", "failed", or
+            "uncovered" where it cannot run such a kernel, or not read it.
         what: it said first.
     """
 
@@ -154,26 +160,37 @@ def cell_of(report: CaseReport) -> Cell:
     if own:
         return Cell(fault=fault, tool=tool, verdict="found", what=own[0].what)
     if report.failure is not None:
-        return Cell(fault=fault, tool=tool, verdict="failed", what=report.failure.message)
+        verdict = "uncovered" if report.is_not_covered else "failed"
+        return Cell(fault=fault, tool=tool, verdict=verdict, what=report.failure.message)
     return Cell(fault=fault, tool=tool, verdict="no")
 
 
 def lines_at_fault(kernel: str) -> set[int]:
-    """Return the lines of a planted kernel that end with the word FAULT."""
-    lines = (FAULTS / "kernels.py").read_text(encoding="utf-8").splitlines()
-    start = next((number for number, line in enumerate(lines) if line.startswith(f"def {kernel}(")), len(lines))
-    end = next((number for number in range(start + 1, len(lines)) if lines[number].startswith("def ")), len(lines))
-    return {number + 1 for number in range(start, end) if lines[number].endswith("FAULT")}
+    """Return the lines of a planted kernel, and of its parts above it, that end with the word FAULT."""
+    name, lines, found = "", set[int](), dict[str, set[int]]()
+    for number, line in enumerate((FAULTS / "kernels.py").read_text(encoding="utf-8").splitlines(), start=1):
+        if named := re.match(r"def (\w+)\(", line):
+            if not name.startswith("_"):
+                lines = set()
+            name = named[1]
+            found[name] = lines
+        if line.endswith("FAULT"):
+            lines.add(number)
+    return found.get(kernel, set())
 
 
 def _modelled(worker: Worker, case: Case) -> Cell:
     """Judge what the traffic model says of a case's launches."""
-    for launch in worker.compile(case).traffic:
+    launches = worker.compile(case).traffic
+    for launch in launches:
         for stray in launch.out_of_bounds:
             named = re.search(r":(\d+)$", stray.where)
             line = int(named[1]) if named else 0
             verdict = "line" if line in lines_at_fault(launch.kernel) else "found"
             return Cell(fault=case.suite, tool=TRAFFIC, verdict=verdict, what=f"{stray.operation} at {stray.where}")
+    if not any(launch.coverage for launch in launches):
+        why = "; ".join(reason for launch in launches for reason in launch.uncovered)
+        return Cell(fault=case.suite, tool=TRAFFIC, verdict="uncovered", what=why)
     return Cell(fault=case.suite, tool=TRAFFIC, verdict="no")
 
 
@@ -183,6 +200,8 @@ def _checked(worker: Worker, case: Case) -> Cell:
         try:
             numbers = worker.numbers(case, seed=seed)
         except CaseFailed as error:
+            if error.failure.kind == NOT_COVERED:
+                return Cell(fault=case.suite, tool=NUMBERS, verdict="uncovered", what=error.failure.message)
             return Cell(fault=case.suite, tool=NUMBERS, verdict="found", what=str(error))
         if numbers.max_diff_eps is None or numbers.max_diff_eps > Config().max_diff_eps:
             what = "not finite" if numbers.max_diff_eps is None else f"{numbers.max_diff_eps:.3g} eps off"
@@ -192,7 +211,7 @@ def _checked(worker: Worker, case: Case) -> Cell:
 
 def table(cells: Iterable[Cell]) -> dict[str, dict[str, str]]:
     """Return the words of the table: fault -> column -> word."""
-    words = {"line": "its line", "found": "yes", "no": "no", "failed": "failed"}
+    words = {"line": "its line", "found": "yes", "no": "no", "failed": "failed", "uncovered": UNCOVERED}
     found: dict[str, dict[str, str]] = {}
     for cell in cells:
         found.setdefault(ROWS[cell.fault], {})[cell.tool] = words[cell.verdict]

@@ -20,7 +20,7 @@ LAYERS = (
     ("overlay", "git", "checkout", "suite", "study.declaration", "poison", "measure.inputs", ""),
     ("kernels", "utils", "static"),
     ("measure",),
-    ("stats",),
+    ("stats", "report.wording"),
     ("verdict",),
     ("gate", "doctor", "compare", "bisect", "history", "scaffold", "survey"),
     ("study", "tune", "profile", "explain", "sanitize"),

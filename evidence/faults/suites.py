@@ -171,3 +171,15 @@ class Shift(Sound):
     def reference(self, *inputs: Any) -> torch.Tensor:  # noqa: ANN401 - whatever `inputs` makes
         """Double the neighbours."""
         return torch.cat([2 * inputs[0].double()[1:], torch.zeros(1, device="cuda", dtype=torch.float64)])
+
+
+class Handover(Sound):
+    """Shares memory between warps that do not wait for each other."""
+
+    kernel = kernels.handover_kernel
+
+
+class Barrier(Sound):
+    """Has some threads of a warp wait for all."""
+
+    kernel = kernels.barrier_kernel

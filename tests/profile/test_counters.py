@@ -107,5 +107,19 @@ def test_a_profiler_off_the_path_is_found_where_it_is_usual(tmp_path: Path, monk
     program = profiler(tmp_path, LOG)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("flopwatch.profile.counters.USUAL_PLACES", (str(tmp_path / "n*"),))
+    monkeypatch.delenv("CUDA_HOME", raising=False)
     assert program == find_profiler()
     assert "no side\n" == ask_profiler(program, "--version")
+
+
+def test_the_profiler_of_cuda_home_comes_behind_that_of_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, home = tmp_path / "bin", tmp_path / "cuda"
+    for folder in (path, home / "bin"):
+        folder.mkdir(parents=True)
+    in_home = profiler(home / "bin", LOG)
+    monkeypatch.setenv("PATH", str(path))
+    monkeypatch.setenv("CUDA_HOME", str(home))
+    assert in_home == find_profiler()
+    assert profiler(path, LOG) == find_profiler()

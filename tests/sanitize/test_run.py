@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flopwatch.errors import ExitCode, MachineError, UsageError
+from flopwatch.gate.pairs import Observer
 from flopwatch.sanitize import CaseReport, Kind, Tool
 from flopwatch.sanitize.run import SanitizeOptions, choose_tools, run_sanitize
 from flopwatch.sanitize.tools import NVIDIA
@@ -58,6 +59,18 @@ def test_at_full_size_a_case_is_the_one_that_the_suite_declares(toy: ToyReposito
     assert result.full
     assert [report.case.id for report in result.reports] == ["Scale[1000000,float32,flopwatch]"]
     assert (result.exit_code, [report.kernels for report in result.reports]) == (ExitCode.OK, [("scale_kernel",)])
+
+
+def test_a_step_says_who_looks_at_how_many_cases(toy: ToyRepository) -> None:
+    steps: list[str] = []
+
+    class Steps(Observer):
+        def step(self, line: str) -> None:
+            steps.append(line)
+
+    run_sanitize(SanitizeOptions(select=("float32",), device="cpu"), toy.root, observer=Steps())
+
+    assert steps[-1] == "interpreter: 1 case of small size"
 
 
 def test_faults_and_failures_are_results_and_the_next_case_runs(toy: ToyRepository) -> None:

@@ -74,8 +74,14 @@ def test_nothing_selected_is_undecided_and_says_what_there_is(gpu: Gpu) -> None:
     assert caught.value.why == "there are Swizzle"
     gpu.declared = ()
     with pytest.raises(UndecidedError) as caught:
-        laid_out(gpu)
+        laid_out(gpu, suite="", parameter="order")
     assert caught.value.why == "there are none"
+
+
+def test_a_study_that_there_is_not_is_refused_and_those_that_there_are_are_named(gpu: Gpu) -> None:
+    with pytest.raises(UsageError, match="there is no study Nope") as caught:
+        laid_out(gpu, suite="Nope")
+    assert caught.value.why == "there are Swizzle"
 
 
 def test_a_study_that_cannot_be_imported_is_told(gpu: Gpu) -> None:

@@ -232,6 +232,16 @@ def test_without_a_gpu_nothing_is_checked_out(toy: ToyRepository, monkeypatch: p
         run(toy)
 
 
+@pytest.mark.usefixtures("machine")
+def test_without_a_gpu_a_name_that_is_wrong_is_told_first(toy: ToyRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flopwatch.measure.nvml.present_gpus", dict)
+    with pytest.raises(UsageError, match="there is no study Nope") as caught:
+        run(toy, StudyOptions(study="Nope"))
+    assert caught.value.why == "there are Swizzle"
+    with pytest.raises(UsageError, match="Swizzle has no parameter 'color'"):
+        run(toy, StudyOptions(study="Swizzle", parameter="color"))
+
+
 def test_a_torch_without_a_gpu_is_told(toy: ToyRepository, machine: Gpu) -> None:
     machine.uuid = None
     with pytest.raises(MachineError) as caught:

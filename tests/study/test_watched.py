@@ -171,7 +171,7 @@ def test_only_the_points_that_are_named_are_watched(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("claim", "reason"),
     [
-        (replace(CLAIM, study="Other"), "no case of Other (there are Swizzle)"),
+        (replace(CLAIM, study="Other"), "there is no study Other (there are Swizzle)"),
         (replace(CLAIM, says="torch is slow"), f"the study concludes something else: {WITHIN.says}"),
         (replace(CLAIM, at=("3", "4")), "none of its points is 3 or 4"),
     ],

@@ -16,6 +16,7 @@ from flopwatch.gate.sides import Arm
 from flopwatch.measure.pair import PairSample, sample_pair
 from flopwatch.measure.rivals import sample_rivals
 from flopwatch.model import Case
+from flopwatch.report.wording import count
 from flopwatch.stats import PRIOR, interval
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Pairs(Experiment):
         cases = [case for case, compared in self.cases.items() if not compared.reason]
         if not cases:
             return
-        self.observer.step(f"measuring {len(cases)} cases in {pairs} pairs")
+        self.observer.step(f"measuring {count(len(cases), 'case')} in {count(pairs, 'pair')}")
         try:
             self.measure(cases, pairs)
         except KeyboardInterrupt:

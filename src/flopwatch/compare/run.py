@@ -27,6 +27,7 @@ from flopwatch.measure.client import Mode
 from flopwatch.measure.machine import read_machine
 from flopwatch.measure.nvml import Watch, require_gpu
 from flopwatch.model import WORKING_TREE
+from flopwatch.report.wording import count
 from flopwatch.static.devices import find_device
 from flopwatch.units import short_commit
 
@@ -130,7 +131,7 @@ def run_compare(
         with Watch(head_hello.gpu_uuid) as watch:
             machine = read_machine(watch.gpu(), head_hello.versions)
             fitness.require(fitness.before(watch.gpu(), watch.snapshot()))
-            observer.step(f"checking numbers of {len(cases)} cases")
+            observer.step(f"checking numbers of {count(len(cases), 'case')}")
             cases = check_contenders(sides, cases, kind)
             pairs = Pairs(
                 sides=sides,

@@ -19,6 +19,7 @@ from flopwatch.measure.client import CaseFailed, Mode
 from flopwatch.measure.protocol import Method
 from flopwatch.model import Case, Mark
 from flopwatch.pattern import matches
+from flopwatch.report.wording import count
 from flopwatch.stats import Decision, Design, Prior, SeriesResult, Stage, decide, interval
 from flopwatch.stats import plan as plan_pairs
 from flopwatch.verdict import Side, margin_of
@@ -185,7 +186,7 @@ def _decide_time(design: Design, cases: Sequence[Case], margins: Sequence[float]
         # What the host enqueues depends on the process, and forks of one parent are alike.
         uncaptured = [case for case in chosen if case in pairs.plans and pairs.plans[case].method is Method.EVENTS]
         pairs.anew = bool(uncaptured) and not screening
-        pairs.observer.step(f"measuring {len(chosen)} cases in {number} pairs")
+        pairs.observer.step(f"measuring {count(len(chosen), 'case')} in {count(number, 'pair')}")
         return time_table(pairs.measure(chosen, number), [case.id for case in chosen])
 
     return decide(design, margins, sample)
@@ -225,7 +226,7 @@ def _decide_launch(
         if stage is Stage.SCREEN:
             return launch_table(screened, names)
         pairs.stage, pairs.anew = "confirm launch", True
-        pairs.observer.step(f"measuring the launches of {len(chosen)} cases in {number} pairs")
+        pairs.observer.step(f"measuring the launches of {count(len(chosen), 'case')} in {count(number, 'pair')}")
         return launch_table(pairs.measure(chosen, number), names)
 
     decision = decide(launch_design(len(screened), margin), [margin] * len(measured), sample)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 import shutil
 import subprocess
@@ -39,19 +40,20 @@ class Launch:
 
 
 def find_profiler() -> str:
-    """Return the path of Nsight Compute.
+    """Return the path of Nsight Compute: of PATH, of CUDA_HOME, or where it is usually.
 
     Raises:
         MachineError: it is not installed.
     """
-    found = shutil.which("ncu")
+    home = os.environ.get("CUDA_HOME", "")
+    found = shutil.which("ncu") or (shutil.which("ncu", path=f"{home}/bin") if home else None)
     if found is None:
         places = [path for pattern in USUAL_PLACES for path in Path("/").glob(pattern.removeprefix("/"))]
         found = str(places[-1]) if places else None
     if found is None:
         raise MachineError(
             "there is no Nsight Compute",
-            why=f"ncu is neither on the path nor at {' or '.join(USUAL_PLACES)}",
+            why=f"ncu is neither on PATH, nor in CUDA_HOME/bin, nor at {' or '.join(USUAL_PLACES)}",
             todo="run this on a machine with a GPU and the CUDA toolkit's profilers",
         )
     return found

@@ -19,6 +19,7 @@ from flopwatch.gate.pairs import Observer
 from flopwatch.gate.static import select_cases
 from flopwatch.measure.client import Code, Mode, Worker
 from flopwatch.measure.nvml import present_gpus
+from flopwatch.report.wording import count
 from flopwatch.sanitize import llvm
 from flopwatch.sanitize.looking import Looking
 from flopwatch.sanitize.result import CaseReport, Sanitized
@@ -80,11 +81,11 @@ def run_sanitize(options: SanitizeOptions, root: Path, *, observer: Observer | N
         hello = worker.hello
     chosen = _chosen(hello, options.select)
     cases = list(dict.fromkeys(entry.case if options.full else entry.small for entry in chosen))
-    sizes = "full" if options.full else "small"
+    what = f"{count(len(cases), 'case')} of {'full' if options.full else 'small'} size"
     reports: list[CaseReport] = []
     with tempfile.TemporaryDirectory(prefix="flopwatch-") as folder:
         for tool in tools:
-            observer.step(f"{tool.value}: {len(cases)} cases at their {sizes} sizes")
+            observer.step(f"{tool.value}: {what}")
             reports += Looking(tool, code, Path(folder)).at(cases, observer)
     return Sanitized(
         head=WORKING_TREE,

@@ -63,7 +63,7 @@ def lay_out(hello: Hello, *, suite: str, parameter: str, select: str) -> Layout:
         select: only cases whose name has this in it.
 
     Raises:
-        UsageError: the suite has no such parameter, or there are several suites.
+        UsageError: there is no such study, the suite has no such parameter, or there are several suites.
         UndecidedError: no case is selected.
         SuiteError: the study could not be imported, or names a line that it has not.
     """
@@ -133,10 +133,13 @@ def _require_lines(layout: Layout, known: set[str]) -> None:
         )
 
 
-def _nothing(hello: Hello, suite: str, select: str) -> SuiteError | UndecidedError:
+def _nothing(hello: Hello, suite: str, select: str) -> SuiteError | UsageError | UndecidedError:
     if hello.import_failures:
         causes = "; ".join(f"{name}: {cause}" for name, cause in hello.import_failures.items())
         return SuiteError("a suite cannot be imported", why=causes, todo="import it in Python to see the traceback")
-    known = ", ".join(sorted({entry.case.suite for entry in hello.declared})) or "none"
+    suites = {entry.case.suite for entry in hello.declared}
+    known = ", ".join(sorted(suites)) or "none"
+    if suite and suite not in suites:
+        return UsageError(f"there is no study {suite}", why=f"there are {known}", todo="name one of these with --study")
     what = f"no case of {suite or 'any suite'}{f' has {select!r} in its name' if select else ''}"
     return UndecidedError(what, why=f"there are {known}", todo="choose cases with -k, and studies by name")

@@ -23,6 +23,7 @@ from flopwatch.measure.machine import Snapshot, read_machine
 from flopwatch.measure.nvml import Watch, require_gpu
 from flopwatch.measure.protocol import Method, Plan
 from flopwatch.model import Case, eps_of
+from flopwatch.report.wording import count
 from flopwatch.static.devices import find_device
 from flopwatch.study.decisions import decide, log_ratios
 from flopwatch.study.declaration import FOLDER
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from flopwatch.config import Config
     from flopwatch.measure.client import Worker
+    from flopwatch.measure.protocol import Hello
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,20 +75,24 @@ def run_study(options: StudyOptions, root: Path, *, observer: Observer | None = 
         config = replace(config, benchmarks=f"{config.benchmarks}/{FOLDER}")
         if not (root / config.benchmarks).is_dir():
             raise UsageError(f"there are no studies in {config.benchmarks}", todo="see docs/studies/index.md")
-    require_gpu(_no_gpu)
+    try:
+        require_gpu(_no_gpu)
+    except MachineError:
+        _require_layout(options, config, root)
+        raise
     with checkout(None, config, root=root) as tree:
         sides = Sides(config, device=find_device(config.device).key, base_tree=tree, head_tree=tree)
         with sides:
             sides.start_nurseries()
             with sides.worker(Mode.GPU, Arm.HEAD) as worker:
                 hello = worker.hello
+            layout = _layout(options, hello)
             if hello.gpu_uuid is None:
                 raise _no_gpu("torch finds none")
-            layout = lay_out(hello, suite=options.study, parameter=options.parameter, select=options.select)
             with Watch(hello.gpu_uuid) as watch:
                 machine = read_machine(watch.gpu(), hello.versions)
                 fitness.require(fitness.before(watch.gpu(), watch.snapshot()))
-                observer.step(f"checking numbers of {len(layout.spots)} cases")
+                observer.step(f"checking numbers of {count(len(layout.spots), 'case')}")
                 measured = checked(sides, layout.spots, config.max_diff_eps)
                 rounds = Rounds(sides=sides, watch=watch, observer=observer, measured=measured)
                 rounds.measure(options.rounds)
@@ -121,6 +128,17 @@ def leaks(measured: Iterable[Measured]) -> tuple[str, ...]:
         for each in measured
         if each.memory is not None and each.memory.growth_bytes > 0
     )
+
+
+def _layout(options: StudyOptions, hello: Hello) -> Layout:
+    return lay_out(hello, suite=options.study, parameter=options.parameter, select=options.select)
+
+
+def _require_layout(options: StudyOptions, config: Config, root: Path) -> None:
+    """Look without a GPU whether there is such a study: a name that is wrong here is wrong where there is one, too."""
+    sides = Sides(config, device=find_device(config.device).key, base_tree=root, head_tree=root)
+    with sides, sides.worker(Mode.STATIC, Arm.HEAD) as worker:
+        _layout(options, worker.hello)
 
 
 def _no_gpu(why: str) -> MachineError:
