@@ -168,7 +168,7 @@ def test_a_machine_that_cannot_profile_is_no_fault_of_a_side(processes: Processe
 @pytest.mark.usefixtures("processes")
 def test_why_there_are_no_counters_is_said_in_a_line() -> None:
     (note,) = profiled().notes
-    assert note.startswith("no counters: there is no Nsight Compute (ncu is neither on the path nor")
+    assert note.startswith("no counters: there is no Nsight Compute (ncu is neither on PATH, nor")
     assert "\n" not in note
 
 
