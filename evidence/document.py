@@ -92,7 +92,7 @@ def _origin(ledger: Ledger) -> str:
     )
     further = (
         f"What a pair errs by is told of {more.pairs} further pairs too, `evidence/h200/{more.file}`, of the cases that"
-        f" were\nsampled there as they are now (another {more.gpu}, {more.date}, `{more.command}`). Runs draw none of"
+        f" were\nsampled there as they are now ({more.gpu}, {more.date}, `{more.command}`). Runs draw none of"
         " them."
         for more in ledger.further
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from evidence.pool import processes
 from evidence.replay import Draw, Scheme
-from evidence.samples import Origin, Samples, further
+from evidence.samples import Origin, Samples, further_recordings
 from flopwatch.model import Mark
 from flopwatch.stats import Design, Prior, decide, detectable, fit_prior, p_slower
 
@@ -125,7 +125,7 @@ class Ledger:
 def make(path: Path, runs: int) -> Ledger:
     """Decide `runs` runs for each margin, and fit a prior."""
     samples = Samples.load(path)
-    more = {other: Samples.load(other) for other in further(path)}
+    more = {other: Samples.load(other) for other in further_recordings(path)}
     table = samples.log_ratios()
     design = Design()
     chunks = -(-runs // CHUNK)

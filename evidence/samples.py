@@ -64,7 +64,7 @@ def recordings(folder: Path = FOLDER) -> list[Path]:
     return sorted(folder.glob("*/aa-*.npz"), key=lambda path: path.stem)
 
 
-def further(path: Path) -> list[Path]:
+def further_recordings(path: Path) -> list[Path]:
     """Return recordings of further pairs, of cases that are sampled as in that of `path`, by its date."""
     date = path.stem.removeprefix("aa-")
     return sorted(path.parent.glob(f"further-{date}*.npz"))

@@ -9,7 +9,7 @@ from evidence import document, ledger, power
 from evidence.document import PAGE, Findings, blocks
 from evidence.figures import plots
 from evidence.replay import Scheme
-from evidence.samples import Samples, further, recordings
+from evidence.samples import Samples, further_recordings, recordings
 
 from flopwatch.stats import Design, fit_prior
 
@@ -74,7 +74,7 @@ def test_the_kept_findings_are_those_of_the_recording_and_of_the_gate(path: Path
 
     assert {origin.sha256 for origin in origins} == {digest}
     assert {origin.sha256 for origin in findings.ledger.further} == {
-        hashlib.sha256(other.read_bytes()).hexdigest() for other in further(path)
+        hashlib.sha256(other.read_bytes()).hexdigest() for other in further_recordings(path)
     }
     assert findings.ledger.design == findings.power.design == Design()
 
@@ -87,7 +87,7 @@ def test_the_kept_figures_come_out_again(path: Path) -> None:
     table = samples.log_ratios()
     first = ledger.first_stage(table, Design(), 20, Scheme.SHUFFLED)
     clean = ledger.clean_runs(table, Design(), 0.005, 20, 0)
-    noise = ledger.noise(samples, Design(), further=[Samples.load(other) for other in further(path)])
+    noise = ledger.noise(samples, Design(), further=[Samples.load(other) for other in further_recordings(path)])
 
     assert noise == findings.ledger.cases
     assert fit_prior(table).deviation == pytest.approx(findings.ledger.prior.deviation)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from evidence import ledger
 from evidence.ledger import Ledger
-from evidence.samples import further, recordings
+from evidence.samples import further_recordings, recordings
 
 from flopwatch.model import from_json, to_json
 from flopwatch.stats import Design
@@ -68,7 +68,7 @@ def test_further_pairs_lie_beside_a_recording_and_are_no_recordings_themselves(
         samples.save(path.with_name(name))
 
     assert recordings(tmp_path) == [path]
-    assert further(path) == [path.with_name("further-2026-11-21.npz")]
+    assert further_recordings(path) == [path.with_name("further-2026-11-21.npz")]
 
 
 def test_a_ledger_can_be_read_again(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from flopwatch.model import Case
 from flopwatch.sanitize import CaseReport, Finding, Kind, Tool
 from flopwatch.sanitize.findings import Access
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def asan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install LLVM's AddressSanitizer, as far as anybody asks."""
+    library = tmp_path / "libclang_rt.asan-x86_64.so"
+    library.touch()
+    monkeypatch.setenv("LD_PRELOAD", str(library))
 
 
 @pytest.fixture

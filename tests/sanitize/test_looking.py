@@ -224,12 +224,10 @@ def test_tritonsan_runs_the_case_with_the_backend_for_the_cpu(
     assert report.failure.message == f"triton-shared was asked, for {asked}"
 
 
+@pytest.mark.usefixtures("asan")
 def test_addresssanitizer_gets_its_environment_and_its_report_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library = tmp_path / "libclang_rt.asan-x86_64.so"
-    library.touch()
-    monkeypatch.setenv("LD_PRELOAD", str(library))
     given: dict[str, str] = {}
 
     def run(_arguments: Sequence[str], environment: dict[str, str]) -> tuple[int, str]:

@@ -11,8 +11,6 @@ from flopwatch.sanitize.run import SanitizeOptions, choose_tools, run_sanitize
 from flopwatch.sanitize.tools import NVIDIA
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.conftest import ToyRepository
 
 
@@ -96,13 +94,8 @@ def test_without_a_gpu_the_interpreter_looks_and_what_needs_one_is_refused() -> 
             choose_tools(options)
 
 
-@pytest.mark.usefixtures("no_gpu")
-def test_what_is_installed_of_llvms_looks_beside_the_interpreter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library = tmp_path / "libclang_rt.asan-x86_64.so"
-    library.touch()
-    monkeypatch.setenv("LD_PRELOAD", str(library))
+@pytest.mark.usefixtures("no_gpu", "asan")
+def test_what_is_installed_of_llvms_looks_beside_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_tools(SanitizeOptions()) == (Tool.INTERPRETER, Tool.ASAN)
     assert choose_tools(SanitizeOptions(device="cpu")) == (Tool.INTERPRETER,)
     monkeypatch.setattr("flopwatch.sanitize.llvm.find_triton_san", lambda: "triton-san")
