@@ -2,6 +2,7 @@
 
 ``python -m evidence.l2_swizzle predict``     computes what each order asks of memory; needs no GPU
 ``python -m evidence.l2_swizzle measure``     runs the study on a GPU, with counters and a trace of memory
+``python -m evidence.l2_swizzle memory``      traces memory again, and leaves the rest of what was measured as it is
 ``python -m evidence.l2_swizzle docs``        writes docs/studies/l2_swizzle.md again, from what both have kept
 ``python -m evidence.l2_swizzle sources DIR`` saves every level of Triton's IR, and TileLang's CUDA; needs no GPU
 """
@@ -14,7 +15,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ CALLS = 16
 #: Groups and panels that no line has, of which a trace of new kernels takes another each time: compilers keep what they
 #: have compiled in the process, and would load it once.
 UNSEEN = tuple(str(order) for order in range(40, 41 + CALLS // 4))
-_PUBLIC = ("predict", "measure", "docs", "sources")
+_PUBLIC = ("predict", "measure", "memory", "docs", "sources")
 #: What `measure` runs in processes of its own.
 _CHILDREN = ("compile", "launch", "trace")
 
@@ -125,6 +126,7 @@ class Measurement:
         study: the times.
         counted: launches, one a line and size.
         memory: of calls and of compilations.
+        traced: when that was, if it was not measured then.
         failures: what could not be found out, with the cause.
     """
 
@@ -132,6 +134,7 @@ class Measurement:
     study: StudyResult
     counted: tuple[Counted, ...] = ()
     memory: tuple[Trace, ...] = ()
+    traced: str = ""
     failures: dict[str, str] = field(default_factory=dict)
 
 
@@ -162,6 +165,11 @@ def _do(options: argparse.Namespace) -> None:
             claim(out)
             found = to_json(measure(options.rounds), indent=1).decode() + "\n"
             print_and_write(lambda: None, out, lambda: found)
+        case "memory":
+            out = options.out or MEASURED
+            before = from_json(out.read_bytes(), Measurement)
+            _run_child("compile")
+            out.write_bytes(to_json(replace(before, memory=_traced(), traced=_now()), indent=1) + b"\n")
         case "docs":
             from evidence import l2_swizzle_document  # noqa: PLC0415 - it imports this module
 
@@ -260,12 +268,16 @@ def measure(rounds: int) -> Measurement:
     except MachineError as error:
         failures["memory"] = str(error)
     return Measurement(
-        measured=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        measured=_now(),
         study=result,
         counted=tuple(counted),
         memory=memory,
         failures=failures,
     )
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
 
 
 def compile_panels() -> None:

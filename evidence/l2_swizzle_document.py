@@ -205,7 +205,8 @@ def memory(found: Measurement) -> str:
         for each in found.memory
     ]
     heads = ["", "times", "tensors", "torch's cache", "GPU", "tensors", "torch's cache", "GPU"]
-    return "In MiB: first what each time leaves behind, then what is left when all was dropped.\n\n" + table(
+    when = f" ({found.study.gpu}, {found.traced or found.measured})"
+    return f"In MiB: first what each time leaves behind, then what is left when all was dropped{when}.\n\n" + table(
         heads, rows, left=1
     )
 

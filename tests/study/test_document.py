@@ -12,6 +12,7 @@ from evidence.memory_trace import Reading, Trace
 from tests.study.test_report import STUDY, measured
 
 from flopwatch.errors import MachineError
+from flopwatch.model import from_json, to_json
 from flopwatch.static import find_device
 from flopwatch.study.decisions import speed_between
 from flopwatch.study.result import Round
@@ -133,3 +134,20 @@ def test_a_measurement_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: py
     with pytest.raises(SystemExit, match="there is no GPU"):
         l2_swizzle.main(["measure", str(tmp_path / "measured.json")])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_memory_is_traced_again_and_the_rest_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "measured.json"
+    before = measurement()
+    out.write_bytes(to_json(before))
+    asked: list[str] = []
+    monkeypatch.setattr(l2_swizzle, "_run_child", lambda what, *_: asked.append(what))
+    monkeypatch.setattr(l2_swizzle, "_traced", lambda: before.memory[:1])
+
+    l2_swizzle.main(["memory", str(out)])
+
+    after = from_json(out.read_bytes(), Measurement)
+    assert asked == ["compile"]
+    assert (after.memory, bool(after.traced)) == (before.memory[:1], True)
+    assert replace(after, memory=before.memory, traced="") == before
+    assert f"({before.study.gpu}, {after.traced})" in blocks(replace(Findings.read(), measurement=after))["memory"]
