@@ -128,6 +128,8 @@ SHAPES = [
     (1, 8, 2, 333, 333),
     (2, 4, 1, 77, 500),
     (1, 4, 4, 500, 77),
+    (1, 4, 2, 192, 448),
+    (1, 2, 2, 448, 192),
 ]
 #: One of these a process, which is killed when it hangs: a wrong barrier costs this and not the session.
 DEADLINE_S = 60

@@ -201,6 +201,7 @@ def prepare(
             "CAUSAL": causal,
             "WHOLE": keys % config.block_n == 0,
             "ALIGNED": is_aligned(queries, keys, config.block_n),
+            "HALVED": causal and is_halved(queries, keys, ROWS * config.groups, config.block_n),
             "PING_PONG": config.ping_pong,
             "POLYNOMIAL": config.polynomial,
             "OWN_OUT": config.own_out,
@@ -230,6 +231,15 @@ def is_aligned(queries: int, keys: int, block_n: int) -> bool:
     (True, True, False, False)
     """
     return (keys - queries) % ROWS == 0 and block_n % ROWS == 0
+
+
+def is_halved(queries: int, keys: int, block_m: int, block_n: int) -> bool:
+    """Tell whether the diagonal crosses one block of each tile of rows, from corner to corner, in two warpgroups.
+
+    >>> is_halved(1000, 1000, 128, 128), is_halved(1000, 1064, 128, 128), is_halved(1000, 1000, 192, 128)
+    (True, False, False)
+    """
+    return block_m == block_n == 2 * ROWS and keys >= queries and (keys - queries) % block_n == 0
 
 
 def can_attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> bool:

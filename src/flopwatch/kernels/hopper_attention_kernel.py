@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from flopwatch.kernels import tma_copies
-from flopwatch.kernels.hopper_attention_softmax import masked, sum_in_threads, weigh
+from flopwatch.kernels.hopper_attention_softmax import halves, joined, masked, sum_in_threads, weigh
 from flopwatch.kernels.hopper_attention_tiles import count_blocks, count_turns, count_whole_blocks, find_tile
 from flopwatch.kernels.hopper_attention_turns import give_turn, take_turn
 
@@ -137,7 +137,7 @@ def _attend(
 
 
 @gluon.jit
-def _consume(  # noqa: C901, PLR0915 - one loop whose order is what matters
+def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what matters
     descriptors,
     buffers,
     barriers,
@@ -148,6 +148,7 @@ def _consume(  # noqa: C901, PLR0915 - one loop whose order is what matters
     CAUSAL: gl.constexpr,
     WHOLE: gl.constexpr,
     ALIGNED: gl.constexpr,
+    HALVED: gl.constexpr,
     PING_PONG: gl.constexpr,
     POLYNOMIAL: gl.constexpr,
     OWN_OUT: gl.constexpr,
@@ -165,6 +166,12 @@ def _consume(  # noqa: C901, PLR0915 - one loop whose order is what matters
     S_L: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16])
     O_L: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, HEAD_DIM, 16])
     P_L: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=O_L, k_width=2)
+    # Of the block that the diagonal touches, the first of two groups sees the first half alone, and the second one all
+    # of that half.
+    FIRST_KEYS: gl.constexpr = BLOCK_N // 2 if HALVED and GROUP == 0 else BLOCK_N
+    F_L: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, FIRST_KEYS, 16]
+    )
     program = gl.program_id(0)
     programs = gl.num_programs(0)
     offset = keys - queries
@@ -174,8 +181,12 @@ def _consume(  # noqa: C901, PLR0915 - one loop whose order is what matters
     q_phase = 0
     if GROUP == GROUPS - 1:
         give_turn(0, PING_PONG)
+    next_tile, next_head = find_tile(0, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
     for turn in range(count_turns(program, programs, row_tiles * all_heads)):
-        row_tile, head = find_tile(turn, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
+        if GROUPS == 2:  # noqa: PLR2004
+            row_tile, head = next_tile, next_head
+        else:  # its registers are all taken
+            row_tile, head = find_tile(turn, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
         row = row_tile * BLOCK_M
         first_row = row + GROUP * ROWS
         blocks = count_blocks(first_row, first_row + ROWS, queries, keys, CAUSAL, BLOCK_N)
@@ -192,16 +203,26 @@ def _consume(  # noqa: C901, PLR0915 - one loop whose order is what matters
 
         mbarrier.wait(q_full.index(GROUP), q_phase)
         mbarrier.wait(k_full.index(slot), phase)
-        nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_L)
+        nothing = gl.zeros([ROWS, FIRST_KEYS], gl.float32, F_L)
         take_turn(GROUP, PING_PONG)
-        scores = warpgroup_mma(q, _matrix(k_buf, slot).permute((1, 0)), nothing, use_acc=False, is_async=True)
+        first_k = _matrix(k_buf, slot).slice(0, FIRST_KEYS)
+        scores = warpgroup_mma(q, first_k.permute((1, 0)), nothing, use_acc=False, is_async=True)
         give_turn((GROUP + 1) % GROUPS, PING_PONG)
         scores = warpgroup_mma_wait(0, deps=(scores,))
         mbarrier.arrive(k_empty.index(slot), count=1)
-        if CAUSAL or not WHOLE:
-            scores = masked(scores, (blocks - 1) * BLOCK_N, first_row, offset, keys, CAUSAL, S_L)
-        row_max = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S_L))
+        first_key = (blocks - 1) * BLOCK_N
+        if HALVED and GROUP == 1:
+            seen, touched = halves(scores)
+            TOUCHED_L: gl.constexpr = touched.type.layout
+            touched = masked(touched, first_key + BLOCK_N // 2, first_row, offset, keys, CAUSAL, TOUCHED_L)
+            scores = gl.convert_layout(joined(seen, touched), S_L, assert_trivial=True)
+        elif CAUSAL or not WHOLE:
+            scores = masked(scores, first_key, first_row, offset, keys, CAUSAL, F_L)
+        row_max = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, F_L))
         p, row_max, _rescale = weigh(scores, row_max, scale, CAUSAL or not WHOLE, POLYNOMIAL)
+        if HALVED and GROUP == 0:
+            row_max = gl.convert_layout(row_max, gl.SliceLayout(1, S_L), assert_trivial=True)
+            p = gl.convert_layout(joined(p, gl.zeros_like(p)), S_L, assert_trivial=True)
         row_sum = sum_in_threads(p)
         weights = gl.convert_layout(p.to(k_buf.dtype), P_L, assert_trivial=True)
         accumulator = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_L)
@@ -259,6 +280,10 @@ def _consume(  # noqa: C901, PLR0915 - one loop whose order is what matters
             mbarrier.arrive(q_empty.index(GROUP), count=1)  # all products with Q are done: the next one may land
         mbarrier.wait(v_full.index(v_slot), v_phase)
         accumulator = warpgroup_mma(weights, _matrix(v_buf, v_slot), accumulator, is_async=True)
+        batch = head // heads
+        head = head % heads
+        if GROUPS == 2:  # noqa: PLR2004 - divisions, of which finding a tile is full, take as long as the product
+            next_tile, next_head = find_tile(turn + 1, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
         total = gl.convert_layout(gl.sum(row_sum, axis=1), gl.SliceLayout(1, O_L))
         inverse = gl.where(total > 0.0, 1.0 / total, 0.0)
         accumulator, weights = warpgroup_mma_wait(0, deps=(accumulator, weights))
@@ -266,7 +291,7 @@ def _consume(  # noqa: C901, PLR0915 - one loop whose order is what matters
         tma.store_wait(0)  # the output of the tile before has left its buffer
         _matrix(out_buf, GROUP).store((accumulator * gl.expand_dims(inverse, 1)).to(k_buf.dtype))
         fence_async_shared()
-        tma_copies.store(out_desc, [head // heads, head % heads, first_row, 0], out_buf.index(GROUP))
+        tma_copies.store(out_desc, [batch, head, first_row, 0], out_buf.index(GROUP))
         if not OWN_OUT:
             tma.store_wait(0)
             mbarrier.arrive(q_empty.index(GROUP), count=1)
@@ -295,6 +320,7 @@ def hopper_attention_kernel(
     CAUSAL: gl.constexpr,
     WHOLE: gl.constexpr,
     ALIGNED: gl.constexpr,
+    HALVED: gl.constexpr,
     PING_PONG: gl.constexpr,
     POLYNOMIAL: gl.constexpr,
     OWN_OUT: gl.constexpr,
@@ -321,7 +347,8 @@ def hopper_attention_kernel(
     weights are rounded to the dtype for the second product. Rows that see no key are 0. What lies past a length is
     neither read nor stored, but values before it must be finite even where a query does not see them: 0 * inf is NaN.
     `scale` is positive. WHOLE says that `keys` is a multiple of BLOCK_N, ALIGNED that no group has a second masked
-    block. Sizes, and the number of tiles, are below 2**31.
+    block, HALVED that the diagonal begins at the first key of a block for the first of two groups, in its middle for
+    the second. Sizes, and the number of tiles, are below 2**31.
     """
     ROWS: gl.constexpr = q_desc.block_type.shape[2]
     BLOCK_N: gl.constexpr = k_desc.block_type.shape[2]
@@ -358,9 +385,9 @@ def hopper_attention_kernel(
         gl.warp_specialize(
             [
                 (_consume, (descriptors, buffers, barriers, sizes, scale, 0, GROUPS,
-                            CAUSAL, WHOLE, ALIGNED, PING_PONG, POLYNOMIAL, OWN_OUT)),
+                            CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT)),
                 (_consume, (descriptors, buffers, barriers, sizes, scale, 1, GROUPS,
-                            CAUSAL, WHOLE, ALIGNED, PING_PONG, POLYNOMIAL, OWN_OUT)),
+                            CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT)),
                 (_produce, (descriptors, buffers, barriers, sizes, GROUPS, CAUSAL)),
             ],
             [4, 1],
@@ -370,11 +397,11 @@ def hopper_attention_kernel(
         gl.warp_specialize(
             [
                 (_consume, (descriptors, buffers, barriers, sizes, scale, 0, GROUPS,
-                            CAUSAL, WHOLE, ALIGNED, PING_PONG, POLYNOMIAL, OWN_OUT)),
+                            CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT)),
                 (_consume, (descriptors, buffers, barriers, sizes, scale, 1, GROUPS,
-                            CAUSAL, WHOLE, ALIGNED, PING_PONG, POLYNOMIAL, OWN_OUT)),
+                            CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT)),
                 (_consume, (descriptors, buffers, barriers, sizes, scale, 2, GROUPS,
-                            CAUSAL, WHOLE, ALIGNED, PING_PONG, POLYNOMIAL, OWN_OUT)),
+                            CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT)),
                 (_produce, (descriptors, buffers, barriers, sizes, GROUPS, CAUSAL)),
             ],
             [4, 4, 1],

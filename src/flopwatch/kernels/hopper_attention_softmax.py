@@ -28,7 +28,7 @@ def _exp2_on_fma(x):
 
 
 @gluon.jit
-def _joined(low, high):
+def joined(low, high):
     """Put two halves of columns beside each other: both are in the registers of the same threads."""
     high = gl.convert_layout(high, low.type.layout, assert_trivial=True)
     ROWS: gl.constexpr = low.shape[0]
@@ -37,7 +37,7 @@ def _joined(low, high):
 
 
 @gluon.jit
-def _halves(x):
+def halves(x):
     """Split columns into the first and the second half."""
     ROWS: gl.constexpr = x.shape[0]
     COLUMNS: gl.constexpr = x.shape[1]
@@ -48,23 +48,24 @@ def _halves(x):
 def _exp2(x, POLYNOMIAL: gl.constexpr):
     """Compute 2**x; an eighth of the columns by the polynomial, if so asked."""
     if POLYNOMIAL:
-        half, rest = _halves(x)
-        quarter, rest = _halves(rest)
-        eighth, rest = _halves(rest)
-        last = _joined(gl.exp2(quarter), _joined(gl.exp2(eighth), _exp2_on_fma(rest)))
-        return gl.convert_layout(_joined(gl.exp2(half), last), x.type.layout, assert_trivial=True)
+        half, rest = halves(x)
+        quarter, rest = halves(rest)
+        eighth, rest = halves(rest)
+        last = joined(gl.exp2(quarter), joined(gl.exp2(eighth), _exp2_on_fma(rest)))
+        return gl.convert_layout(joined(gl.exp2(half), last), x.type.layout, assert_trivial=True)
     else:  # noqa: RET505 - a branch that Triton does not compile
         return gl.exp2(x)
 
 
 @gluon.jit
 def masked(scores, first_key, first_row, offset, keys, CAUSAL: gl.constexpr, S_L: gl.constexpr):
-    """Give keys at or past the end, and those after the query, the score -inf."""
+    """Give keys after the query the score -inf, or those at or past the end; a query that counts sees none of these."""
     columns = gl.expand_dims(first_key + gl.arange(0, scores.shape[1], layout=gl.SliceLayout(0, S_L)), 0)
-    allowed = columns < keys
     if CAUSAL:
         rows = gl.expand_dims(first_row + gl.arange(0, scores.shape[0], layout=gl.SliceLayout(1, S_L)), 1)
-        allowed = allowed & (columns <= rows + offset)
+        allowed = columns <= rows + offset
+    else:
+        allowed = columns < keys
     return gl.where(allowed, scores, float("-inf"))
 
 

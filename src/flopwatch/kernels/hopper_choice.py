@@ -113,8 +113,9 @@ def schedule_of(config: HopperConfig, m: int, n: int, k: int, *, processors: int
 def attention_config(key: str, folder: Path, *, processors: int) -> str:
     """Return the configuration that was the fastest at the nearest lengths; "" where the plain kernel is to be taken.
 
-    That is where no lengths are near, where the plain kernel won there, and where so much of the last wave of
-    multiprocessors would be idle as takes back what was won.
+    Where so much of the last wave of multiprocessors would be idle as takes back what was won, the next nearest lengths
+    may have tiles that fill it: of 12 heads with 2048 positions there are 192 tiles of 128 rows, and 132 of 192. Where
+    none do, no lengths are near, or the plain kernel won there, it is taken.
 
     Args:
         key: of the call.
@@ -127,16 +128,16 @@ def attention_config(key: str, folder: Path, *, processors: int) -> str:
         for raced in _raced(folder)
         if raced.key[_EQUAL] == wanted[_EQUAL] and (distance := _distance(raced.key, wanted)) <= math.log2(_NEAR)
     ]
-    _, nearest = min(near, default=(0.0, None))
-    if nearest is None:
-        return ""
     batch, heads, length, head_dim = (int(wanted[place]) for place in (0, 1, 3, 5))
     configs = {config.name: config for config in HOPPER_ATTENTION.get(head_dim, ())}
-    if nearest.config not in configs:
-        return ""
-    config = configs[nearest.config]
-    waves = batch * heads * math.ceil(length / (ROWS * config.groups)) / (processors * config.resident)
-    return nearest.config if nearest.speed * waves / math.ceil(waves) >= _WORTH else ""
+    for _, raced in sorted(near):
+        if raced.config not in configs:
+            break
+        config = configs[raced.config]
+        waves = batch * heads * math.ceil(length / (ROWS * config.groups)) / (processors * config.resident)
+        if raced.speed * waves / math.ceil(waves) >= _WORTH:
+            return config.name
+    return ""
 
 
 def _distance(known: Sequence[str], wanted: Sequence[str]) -> float:
