@@ -104,7 +104,7 @@ def test_a_fault_in_another_s_kernel_is_told_and_accuses_nobody() -> None:
     record = result(replace(clean(CASES[0]), findings=(replace(FAULT, own=False, kernel="fill", file="", line=0),)))
 
     assert printed(record)[0] == "Clean: interpreter found no fault in 1 case."
-    assert printed(record)[2].startswith("in another's kernel: out of bounds: fill: program")
+    assert printed(record)[2].startswith("in another's code: out of bounds: fill: program")
 
 
 @pytest.mark.parametrize("hostile", ["```\n::error::no", "\x1b[2Jx", "<script>@all #1"])

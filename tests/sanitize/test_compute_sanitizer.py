@@ -74,6 +74,15 @@ SYNCCHECK = """\
 =========
 ========= ERROR SUMMARY: 1 error
 """
+#: As 2025.3 wrote of a kernel in Gluon whose warps have different parts (H200, triton 3.6.0, 2026-11-23).
+DISPATCH = """\
+========= COMPUTE-SANITIZER
+========= Error: Race reported between Read access at attend_kernel+0xf0 in {path}:{line}
+=========     and Write access at attend_kernel+0x5ef0 in {path}:{line} [192 hazards]
+=========     and Write access at attend_kernel+0xa3d0 in {path}:4 [277 hazards]
+=========
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
 
 
@@ -119,6 +128,24 @@ def test_a_race_is_where_it_is_written_and_its_hazards_are_counted() -> None:
 
     assert (first.kind, first.source, first.count) == (Kind.RACE, "/home/me/sum.py:41", 508)
     assert (second.kind, second.source, second.own) == (Kind.RACE, "/home/me/sum.py:44", True)
+
+
+@pytest.mark.parametrize(
+    ("line", "own"),
+    [
+        ("def attend_kernel(", False),
+        ("def attend_kernel(x, n: tl.constexpr):  # noqa: C901", False),
+        ("def attend_kernel(p): tl.store(p, 1)", True),
+        ("    gl.warp_specialize([(_consume, (x,)), (_produce, (x,))], [1], [240])", True),
+    ],
+)
+def test_a_race_at_the_first_line_of_a_kernel_is_the_compiler_s(tmp_path: Path, line: str, own: bool) -> None:
+    path = tmp_path / "attend.py"
+    path.write_text(f"@gluon.jit\n{line}\n", encoding="utf-8")
+    finding = only(DISPATCH.format(path=path, line=2), "attend_kernel")
+
+    assert (finding.kind, finding.count, finding.own) == (Kind.RACE, 192, own)
+    assert ("first line" in finding.what) is not own
 
 
 def test_a_function_that_a_kernel_calls_is_the_place_and_the_kernel_is_its_last_frame() -> None:

@@ -24,7 +24,7 @@ def print_sanitized(result: Sanitized, console: Console) -> None:
     for line in fault_lines(result.faults):
         console.print(safe(f"fault: {line}", "red"), soft_wrap=True)
     for line in fault_lines(result.foreign):
-        console.print(safe(f"in another's kernel: {line}", "yellow"), soft_wrap=True)
+        console.print(safe(f"in another's code: {line}", "yellow"), soft_wrap=True)
     for line in missing_lines(result):
         console.print(safe(line, "yellow"), soft_wrap=True)
     for line in note_lines(result):

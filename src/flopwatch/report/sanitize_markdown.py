@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def sanitized_markdown(result: Sanitized) -> str:
     """Return the verdict, and what there is to say in a fenced block."""
     lines = [f"fault: {line}" for line in fault_lines(result.faults)]
-    lines += [f"in another's kernel: {line}" for line in fault_lines(result.foreign)]
+    lines += [f"in another's code: {line}" for line in fault_lines(result.foreign)]
     lines += [*missing_lines(result), *note_lines(result)]
     parts = [f"### {markdown_sentence(sentence(result))}", "", markdown_sentence(provenance(result)) + ".", ""]
     return "\n".join([*parts, *((markdown_block(lines), "") if lines else ())])

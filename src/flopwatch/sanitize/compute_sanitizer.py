@@ -12,6 +12,7 @@ documented nowhere. A fault is a line that begins after one blank, and lines fur
 
 from __future__ import annotations
 
+import linecache
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -46,6 +47,10 @@ _FRAME = re.compile(r"Device Frame:\s*(?P<kernel>.+?)(?:\+0x[0-9a-fA-F]+| \[0x).
 _WHO = re.compile(r"by thread \((\d+),(\d+),(\d+)\) in block \((\d+),(\d+),(\d+)\)")
 _ADDRESS = re.compile(r"\b(?:Address|Access to|address) (0x[0-9a-fA-F]+)")
 _HAZARDS = re.compile(r"\[([\d,]+) hazards?\]")
+#: A function's first line, with nothing of its body.
+_DEFINITION = re.compile(r"\s*def \w+\((?:.*[(,:])?\s*(?:#.*)?$")
+#: What is told of a race there.
+_DISPATCHED = "at the kernel's first line, where the compiler deals out warps: racecheck does not follow its barriers"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,9 +129,10 @@ def _finding(head: str, details: list[str], launched: Collection[str]) -> Findin
     address = next((found[1] for line in (head, *details) if (found := _ADDRESS.search(line))), "")
     hazards = next((found[1] for line in (head, *details) if (found := _HAZARDS.search(line))), "1")
     told = [line for line in details if not line.startswith(("at ", "by ", "Device Frame", "Saved host", "Host Frame"))]
+    dispatched = kind is Kind.RACE and place is not None and _is_definition(place["file"], place["line"])
     return Finding(
         kind=kind,
-        what="; ".join([head, *told]),
+        what="; ".join([head, *told, *([_DISPATCHED] if dispatched else [])]),
         kernel=kernel,
         file=(place["file"] or "") if place else "",
         line=int(place["line"] or 0) if place else 0,
@@ -136,8 +142,12 @@ def _finding(head: str, details: list[str], launched: Collection[str]) -> Findin
         thread=(numbers[0], numbers[1], numbers[2]) if numbers else None,
         block=(numbers[3], numbers[4], numbers[5]) if numbers else None,
         count=_number(hazards),
-        own=kernel.partition("(")[0] in launched,
+        own=kernel.partition("(")[0] in launched and not dispatched,
     )
+
+
+def _is_definition(file: str | None, line: str | None) -> bool:
+    return bool(file and line and _DEFINITION.match(linecache.getline(file, int(line))))
 
 
 def _nature(head: str, details: list[str]) -> tuple[Kind, Access | None, int | None]:

@@ -58,7 +58,8 @@ class Finding:
         block: of the first occurrence: the program's place in the grid.
         thread: likewise its place in the block; None in the interpreter, which has no threads.
         count: how often: elements in the interpreter, threads on a GPU, hazards of bytes of a race there.
-        own: whether it is in a kernel of Triton's that the case launches; others are torch's and its libraries'.
+        own: whether it is in the code of a kernel of Triton's that the case launches; others are torch's and its
+            libraries', and what a compiler adds.
     """
 
     kind: Kind

@@ -81,7 +81,7 @@ class Sanitized:
 
     @property
     def foreign(self) -> tuple[tuple[CaseReport, Finding], ...]:
-        """The findings in other kernels, such as torch's, which are told and fail nothing."""
+        """The findings in other code, such as torch's kernels, which are told and fail nothing."""
         return tuple((report, finding) for report in self.reports for finding in report.findings if not finding.own)
 
     @property
