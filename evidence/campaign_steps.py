@@ -411,6 +411,7 @@ LEFT_OUT: dict[str, str] = {
     "evidence.prediction": _NO_GPU,
     "evidence.l2_swizzle predict": _NO_GPU,
     "evidence.l2_swizzle docs": _NO_GPU,
+    "evidence.l2_swizzle memory": "a part of what measure does",
     "evidence.l2_swizzle sources": _NO_GPU,
     "evidence.peers docs": _NO_GPU,
     "evidence.peers plots": _NO_GPU,
