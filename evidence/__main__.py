@@ -6,6 +6,7 @@ What is found goes beside the recording as JSON, and from there into docs/eviden
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import time
@@ -18,6 +19,10 @@ from flopwatch.model import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+#: Core seconds of all runs (AMD EPYC, 2 cores, 2026-11-23): `nox -s ledger`, and ten times a power of 30 runs.
+CORE_SECONDS = {"ledger": 240.0, "rivals": 150.0, "power": 1600.0}
 
 
 def main(arguments: list[str]) -> None:
@@ -45,10 +50,20 @@ def main(arguments: list[str]) -> None:
         spins = sorted(path.parent.glob("spin-*.npz"))
         jobs["power"] = lambda: power.make(path, options.runs or power.RUNS, spins[-1] if spins else None)
     for name, find in jobs.items():
+        sys.stdout.write(f"{name}: {about(name, options.runs)}\n")
+        sys.stdout.flush()
         begun = time.monotonic()
         (findings / f"{path.stem}.{name}.json").write_bytes(to_json(find(), indent=1) + b"\n")
         sys.stdout.write(f"{name}: {time.monotonic() - begun:.0f} s\n")
     document.write(document.Findings.read(findings, path.stem), page)
+
+
+def about(name: str, runs: int | None = None) -> str:
+    """Say about how long a job takes on this machine, as nothing else is told until it is done."""
+    usual = {"ledger": ledger.RUNS, "power": power.RUNS}.get(name)
+    share = runs / usual if runs and usual else 1.0
+    seconds = CORE_SECONDS[name] * share / (os.cpu_count() or 1)
+    return f"about {seconds / 60:.0f} min" if seconds >= 90 else f"about {max(seconds, 10):.0f} s"  # noqa: PLR2004
 
 
 if __name__ == "__main__":

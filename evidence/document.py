@@ -6,6 +6,8 @@ A part whose findings there are none is left empty.
 from __future__ import annotations
 
 import math
+import re
+import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -231,10 +233,26 @@ def _spins(power: Power) -> str:
         )
     heads = ("case", "base", "asked", "calibrated", "measured", "margin", "found", "95 % interval")
     origin = power.spin_origin
+    cases = len({spin.case for spin in power.spins})
     return (
-        f"{origin.pairs} pairs, {origin.date}, `evidence/h200/{origin.file}`, `{origin.command}`:\n\n"
+        f"One {origin.gpu}, {origin.date}: {cases} cases, {origin.pairs} pairs of each slowdown,"
+        f" `evidence/h200/{origin.file}`, recorded by\n\n```console\n$ {_typed(origin.command)}\n```\n\n"
+        f"A run draws the slowed case from these {origin.pairs} pairs, again and again. The intervals tell of the"
+        f" draws; what befalls fewer\nthan {percent(unseen_share(origin.pairs))} of pairs may be missing"
+        " from all of them.\n\n"
         f"{table(heads, rows, left=1)}"
     )
+
+
+def _typed(command: str) -> str:
+    """Put what follows -k into quotes where the recording kept the words without them, as until 2026-11-23.
+
+    >>> _typed("record FILE -k Add[16 or Norm --pairs 3")
+    "record FILE -k 'Add[16 or Norm' --pairs 3"
+    >>> _typed("record FILE -k 'Add[16 or Norm' --pairs 3")
+    "record FILE -k 'Add[16 or Norm' --pairs 3"
+    """
+    return re.sub(r"(?<= -k )([^'\"]+?)(?= --|$)", lambda words: shlex.quote(words[0]), command)
 
 
 def _cases(ledger: Ledger, power: Power) -> str:

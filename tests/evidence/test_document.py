@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -61,6 +62,29 @@ def test_the_page_says_what_the_kept_findings_say(page: str) -> None:
     assert generated(page) == {name: text.strip() for name, text in blocks(findings).items()}
     for name, text in plots(findings.ledger, findings.power).items():
         assert (PAGE.parent / "images" / name).read_text(encoding="utf-8") == text
+
+
+def test_kernels_that_spin_are_told_of_with_their_gpu_a_line_to_type_and_what_so_few_pairs_cannot_show(
+    recording: Path,
+) -> None:
+    origin = replace(Samples.load(recording).origin(recording), pairs=8, command="record -k Add[16 or Norm --pairs 8")
+    spin = power.SpinDetection(
+        case="Add[16,flopwatch]",
+        time_us=4.0,
+        asked=0.01,
+        calibrated=0.01,
+        measured=0.01,
+        pairs=8,
+        margin=0.0,
+        runs=300,
+        found=300,
+    )
+    findings = replace(power.make(recording, 1), spin_origin=origin, spins=(spin, replace(spin, margin=0.005)))
+    text = blocks(Findings(ledger=None, power=findings, rivals=None))["spins"]
+
+    assert text.startswith(f"One {origin.gpu}, {origin.date}: 1 cases, 8 pairs of each slowdown,")
+    assert "\n$ record -k 'Add[16 or Norm' --pairs 8\n" in text
+    assert "fewer\nthan 31.2 % of pairs may be missing" in text
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)

@@ -16,6 +16,7 @@ from flopwatch.gate.conclusions import WatchedConclusion
 from flopwatch.gate.run import GateOptions, run_gate
 from flopwatch.gate.static import StaticFindings, find_static
 from flopwatch.gate.times import Times
+from flopwatch.measure.protocol import Op
 from flopwatch.model import Mark, from_json, to_json
 from flopwatch.static.comparison import Severity
 
@@ -62,6 +63,62 @@ def test_a_planted_exception_is_broken_with_its_cause(toy: ToyRepository) -> Non
     result = gate(toy)
     assert marks(result) == {Mark.BROKEN}
     assert "ArithmeticError: no scale today" in result.verdicts[0].reason
+
+
+#: What befalls one case of head each: its name, the host's code, and what is kept of it.
+WEATHER = {
+    "segfaults": ("import ctypes; ctypes.string_at(0)", "WorkerDied: exit status -11 during numbers"),
+    "is_killed": ("import os; os.kill(os.getpid(), 9)", "WorkerDied: exit status -9 during numbers"),
+    "exits": ("import os; os._exit(7)", "WorkerDied: exit status 7 during numbers"),
+    "hangs": ("import time; time.sleep(600)", "TimedOut: no answer to numbers in 8 s"),
+    "raises": ("raise ArithmeticError('no scale today')", "ArithmeticError: no scale today"),
+    "has_no_memory": ("bytearray(1 << 62)", "MemoryError"),
+    "returns_too_few": ("out = out[1:]", "the result has shape (999,), its reference (1000,)"),
+    "returns_nan": ("out = out * float('nan')", "NaN or infinity"),
+}
+#: Both sides run head's suites: what these inputs meet is nobody's fault.
+NO_INPUTS = "has_no_inputs"
+
+
+def test_bad_weather_is_broken_with_its_cause_no_other_case_is_lost_and_none_is_slower(
+    toy: ToyRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = "".join(f"    if BAD and weather == {name!r}:\n        {fault}\n" for name, (fault, _) in WEATHER.items())
+    toy.edit("def scale(x, factor):", "BAD = False\n\n\ndef scale(x, factor, weather):")
+    toy.edit("    return out", f"{faults}    return out")
+    text = toy.suite.read_text(encoding="utf-8")
+    for old, new in {
+        '["float16", "float32"]': repr(["fair", *WEATHER, NO_INPUTS, "fair_too"]),
+        '"dtype")': '"weather")',
+        "n, dtype": "n, weather",
+        '    providers = {"torch": torch.mul}\n': "",
+        "        generator =": f"        if weather == {NO_INPUTS!r}:\n            raise LookupError('it is gone')\n"
+        "        generator =",
+        "getattr(torch, dtype)), 3.0": "torch.float32), 3.0, weather",
+        "x, factor": "x, factor, weather",
+        "getattr(torch, dtype).itemsize": "4",
+    }.items():
+        assert old in text
+        text = text.replace(old, new)
+    toy.suite.write_text(text, encoding="utf-8")
+    toy.commit("fair")
+    toy.edit("BAD = False", "BAD = True")
+    for op in (Op.FACTS, Op.KEEP, Op.NUMBERS):
+        monkeypatch.setattr(op, "deadline_s", 8.0)
+
+    result = gate(toy)
+    found = {verdict.case.values[1]: verdict for verdict in result.verdicts}
+    no_inputs = found.pop(NO_INPUTS)
+
+    assert {name for name, verdict in found.items() if verdict.mark is Mark.BROKEN} == set(WEATHER)
+    assert [name for name, (_, cause) in WEATHER.items() if cause not in found[name].reason] == []
+    assert no_inputs.mark is None
+    assert "LookupError: it is gone" in no_inputs.reason
+    for fair in (found["fair"], found["fair_too"]):
+        assert (fair.reason, fair.head.numbers) == ("", fair.base.numbers)
+        assert fair.head.numbers is not None
+    assert Mark.SLOWER not in marks(result)
+    assert result.exit_code == 1
 
 
 def test_a_kernel_that_no_longer_compiles_fails_the_gate(toy: ToyRepository) -> None:
