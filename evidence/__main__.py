@@ -47,8 +47,7 @@ def main(arguments: list[str]) -> None:
         jobs["ledger"] = lambda: ledger.make(path, options.runs or ledger.RUNS)
         jobs["rivals"] = lambda: rivals.make(path, rivals.RUNS)
     elif options.what == "power":
-        spins = sorted(path.parent.glob("spin-*.npz"))
-        jobs["power"] = lambda: power.make(path, options.runs or power.RUNS, spins[-1] if spins else None)
+        jobs["power"] = lambda: power.make(path, options.runs or power.RUNS, power.spin_recordings(path))
     for name, find in jobs.items():
         sys.stdout.write(f"{name}: {about(name, options.runs)}\n")
         sys.stdout.flush()

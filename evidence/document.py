@@ -171,7 +171,23 @@ def _noise(ledger: Ledger) -> str:
             f"* What a call costs the host was measured of {len(launches)} cases; its deviation is {percent(middle)}"
             " in the middle."
         )
+    lines += _alone(ledger)
     return "\n".join([*lines, "", "![Deviation of a pair by the time of a call](images/evidence-noise.svg)"])
+
+
+def _alone(ledger: Ledger) -> list[str]:
+    """Name the cases that a recording by itself has above a limit, though all of them together do not."""
+    lines = []
+    for limit, from_us in DEVIATIONS:
+        over = sorted(
+            (case for case in ledger.cases if case.time_us >= from_us and case.deviation <= limit < case.alone[0]),
+            key=lambda case: -case.alone[0],
+        )
+        if over:
+            names = ", ".join(f"{_name(case.case)} {percent(case.alone[0])}" for case in over)
+            where = f", from {from_us:g} µs up" if from_us else ""
+            lines.append(f"* One recording alone has more than {percent(limit)}{where}: {names}.")
+    return lines
 
 
 def _power(power: Power) -> str:
@@ -214,10 +230,13 @@ def _claim(power: Power, claim: Claim) -> str:
 
 
 def _spins(power: Power) -> str:
-    if not power.spin_origin:
+    if not power.spin_origins:
         return "No kernels that spin on a GPU have been recorded yet."
     rows = []
+    shortest_us: dict[str, float] = {}
     for spin in power.spins:
+        shortest_us[spin.case] = min(spin.time_us, shortest_us.get(spin.case, math.inf))
+    for spin in sorted(power.spins, key=lambda spin: (shortest_us[spin.case], spin.asked)):
         low, high = interval(spin.found, spin.runs)
         rows.append(
             (
@@ -232,16 +251,18 @@ def _spins(power: Power) -> str:
             )
         )
     heads = ("case", "base", "asked", "calibrated", "measured", "margin", "found", "95 % interval")
-    origin = power.spin_origin
-    cases = len({spin.case for spin in power.spins})
-    return (
-        f"One {origin.gpu}, {origin.date}: {cases} cases, {origin.pairs} pairs of each slowdown,"
-        f" `evidence/h200/{origin.file}`, recorded by\n\n```console\n$ {_typed(origin.command)}\n```\n\n"
-        f"A run draws the slowed case from these {origin.pairs} pairs, again and again. The intervals tell of the"
-        f" draws; what befalls fewer\nthan {percent(unseen_share(origin.pairs))} of pairs may be missing"
-        " from all of them.\n\n"
-        f"{table(heads, rows, left=1)}"
+    recorded = [
+        f"One {origin.gpu}, {origin.date}: {origin.pairs} pairs of each slowdown,"
+        f" `evidence/h200/{origin.file}`, recorded by\n\n```console\n$ {_typed(origin.command)}\n```"
+        for origin in power.spin_origins
+    ]
+    fewest = min(origin.pairs for origin in power.spin_origins)
+    drawn = (
+        f"{len(shortest_us)} cases. A run draws the slowed case from the {fewest} pairs or more that were recorded of"
+        f" it, again and again. The\nintervals tell of the draws; what befalls fewer than"
+        f" {percent(unseen_share(fewest))} of pairs may be missing from all of them."
     )
+    return "\n\n".join([*recorded, drawn, table(heads, rows, left=1)])
 
 
 def _typed(command: str) -> str:

@@ -81,6 +81,7 @@ class CaseNoise:
         pairs: of processes that ran it, in all recordings.
         time_us: of a call.
         deviation: root mean square of a pair's log ratio, nothing cut.
+        alone: the same of the pairs of each recording that has some, from the largest to the least.
         largest: of a pair's, in magnitude.
         detectable: the slowdown that is found with 95 % probability with the margin of 0.5 %, by that deviation.
         launch_us: what a call costs the host.
@@ -91,6 +92,7 @@ class CaseNoise:
     pairs: int
     time_us: float
     deviation: float
+    alone: tuple[float, ...]
     largest: float
     detectable: float
     launch_us: float | None
@@ -214,25 +216,26 @@ def first_stage(table: FloatArray, design: Design, runs: int, scheme: Scheme) ->
 def noise(samples: Samples, design: Design, *, further: Sequence[Samples] = ()) -> tuple[CaseNoise, ...]:
     """Describe what equal code came out as, case by case, in these pairs and in further ones of the same cases."""
     recorded = (samples, *further)
-    gathered = [
+    times, launches = (
         _gathered(samples.cases, recorded, ratios) for ratios in (Samples.log_ratios, Samples.launch_log_ratios)
-    ]
-    deviations = np.array([_deviation(ratios) for ratios in gathered[0]])
+    )
+    deviations = np.array([_deviation(np.concatenate(parts)) for parts in times])
     margins = np.full(len(deviations), math.log1p(MARGINS[0]))
     limits = detectable(design, series=len(deviations), margins=margins, deviations=deviations)
     found = []
     for index, (case, time_us) in enumerate(zip(samples.cases, samples.time_us().tolist(), strict=True)):
-        ratios, launches = (each[index] for each in gathered)
+        ratios, of_launches = np.concatenate(times[index]), np.concatenate(launches[index])
         launch_us = launch_deviation = None
-        if len(launches):
+        if len(of_launches):
             launch_us = 1e6 * float(np.nanmedian(samples.launch_seconds[:, index].astype(np.float64)))
-            launch_deviation = _deviation(launches)
+            launch_deviation = _deviation(of_launches)
         found.append(
             CaseNoise(
                 case=case,
                 pairs=len(ratios),
                 time_us=time_us,
                 deviation=float(deviations[index]),
+                alone=tuple(sorted(map(_deviation, filter(len, times[index])), reverse=True)),
                 largest=float(abs(ratios).max()),
                 detectable=float(limits[index]),
                 launch_us=launch_us,
@@ -244,15 +247,15 @@ def noise(samples: Samples, design: Design, *, further: Sequence[Samples] = ()) 
 
 def _gathered(
     cases: Sequence[str], recorded: Sequence[Samples], ratios: Callable[[Samples], FloatArray]
-) -> list[FloatArray]:
-    """Return the log ratios of each case in all recordings that have it, without those that could not be used."""
+) -> list[list[FloatArray]]:
+    """Return the log ratios of each case in each recording that has it, without those that could not be used."""
     found: list[list[FloatArray]] = [[] for _ in cases]
     for samples in recorded:
         rows = dict(zip(samples.cases, ratios(samples), strict=True))
         for case, entries in zip(cases, found, strict=True):
             if case in rows:
                 entries.append(rows[case][np.isfinite(rows[case])])
-    return [np.concatenate(entries) for entries in found]
+    return found
 
 
 def _deviation(ratios: FloatArray) -> float:

@@ -92,12 +92,12 @@ class Power:
     time_us: tuple[float, ...]
     detections: tuple[Detection, ...]
     audited: int
-    spin_origin: Origin | None
+    spin_origins: tuple[Origin, ...]
     spins: tuple[SpinDetection, ...]
 
 
-def make(path: Path, runs: int, spins: Path | None = None) -> Power:
-    """Plant every slowdown of the grid in every case, `runs` times."""
+def make(path: Path, runs: int, spins: Sequence[Path] = ()) -> Power:
+    """Plant every slowdown of the grid in every case, `runs` times, and decide what was recorded in `spins`."""
     samples = Samples.load(path)
     table = samples.log_ratios()
     design = Design()
@@ -114,8 +114,9 @@ def make(path: Path, runs: int, spins: Path | None = None) -> Power:
                         margin=margin, slowdown=slowdown, runs=-(-runs // CHUNK) * CHUNK, found=tuple(map(int, counts))
                     )
                 )
-        spin_samples = Samples.load(spins) if spins else None
-        spun = list(pool.map(partial(plant_spin, table, samples.cases, design, runs), spin_series(spin_samples)))
+        recorded = [(spin, Samples.load(spin)) for spin in spins]
+        series = [each for _, slowed in recorded for each in spin_series(slowed)]
+        spun = list(pool.map(partial(plant_spin, table, samples.cases, design, runs), series))
     return Power(
         origin=samples.origin(path),
         design=design,
@@ -123,7 +124,7 @@ def make(path: Path, runs: int, spins: Path | None = None) -> Power:
         time_us=tuple(samples.time_us().tolist()),
         detections=tuple(detections),
         audited=audited,
-        spin_origin=spin_samples.origin(spins) if spins and spin_samples else None,
+        spin_origins=tuple(slowed.origin(spin) for spin, slowed in recorded),
         spins=tuple(detection for detections in spun for detection in detections),
     )
 
@@ -201,10 +202,14 @@ class Spin:
     log_ratios: FloatArray
 
 
-def spin_series(samples: Samples | None) -> list[Spin]:
+def spin_recordings(path: Path) -> list[Path]:
+    """Return the recordings of kernels that spin of the newest day, beside this one: ``spin-DATE*.npz``."""
+    found = sorted(path.parent.glob("spin-*.npz"))
+    return [spin for spin in found if spin.name.startswith(found[-1].name[: len("spin-2026-11-23")])]
+
+
+def spin_series(samples: Samples) -> list[Spin]:
     """Return what `evidence.record_power` recorded: base is slot 0, head slot 1."""
-    if samples is None:
-        return []
     table = samples.log_ratios()
     base_us = 1e6 * np.nanmedian(samples.seconds[:, :, 0].astype(np.float64), axis=(0, 2, 3, 4))
     return [

@@ -79,12 +79,18 @@ def test_kernels_that_spin_are_told_of_with_their_gpu_a_line_to_type_and_what_so
         runs=300,
         found=300,
     )
-    findings = replace(power.make(recording, 1), spin_origin=origin, spins=(spin, replace(spin, margin=0.005)))
+    findings = replace(
+        power.make(recording, 1),
+        spin_origins=(origin, replace(origin, pairs=9, command="record")),
+        spins=(spin, replace(spin, margin=0.005)),
+    )
     text = blocks(Findings(ledger=None, power=findings, rivals=None))["spins"]
 
-    assert text.startswith(f"One {origin.gpu}, {origin.date}: 1 cases, 8 pairs of each slowdown,")
+    assert text.startswith(f"One {origin.gpu}, {origin.date}: 8 pairs of each slowdown,")
+    assert f"One {origin.gpu}, {origin.date}: 9 pairs of each slowdown," in text
     assert "\n$ record -k 'Add[16 or Norm' --pairs 8\n" in text
-    assert "fewer\nthan 31.2 % of pairs may be missing" in text
+    assert "1 cases. A run draws the slowed case from the 8 pairs or more that" in text
+    assert "fewer than 31.2 % of pairs may be missing" in text
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)

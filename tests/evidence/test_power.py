@@ -48,6 +48,12 @@ def test_kernels_that_spin_are_decided_from_their_own_pairs(samples: Samples, tm
     )
     path = tmp_path / "spin-2026-11-21.npz"
     spun.save(path)
+    for other in ("spin-2026-11-20.npz", "spin-2026-11-21-b.npz"):
+        spun.save(tmp_path / other)
+    assert [each.name for each in power.spin_recordings(tmp_path / "aa.npz")] == [
+        "spin-2026-11-21-b.npz",
+        "spin-2026-11-21.npz",
+    ]
     series = power.spin_series(Samples.load(path))
     decide = partial(power.plant_spin, samples.log_ratios(), samples.cases, Design(), 3)
     found = [detection for spin in series for detection in decide(spin)]
@@ -60,5 +66,5 @@ def test_kernels_that_spin_are_decided_from_their_own_pairs(samples: Samples, tm
     assert [each.margin for each in found[2:]] == [0.0]  # 0.1 % is inside the margin
 
 
-def test_without_such_a_recording_there_is_nothing_to_decide() -> None:
-    assert power.spin_series(None) == []
+def test_without_such_a_recording_there_is_nothing_to_decide(recording: Path) -> None:
+    assert power.spin_recordings(recording) == []

@@ -21,6 +21,8 @@ from flopwatch.model import Mark, from_json, to_json
 from flopwatch.static.comparison import Severity
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.conftest import ToyRepository
 
     from flopwatch.gate.sides import Sides
@@ -80,15 +82,23 @@ WEATHER = {
 NO_INPUTS = "has_no_inputs"
 
 
-def test_bad_weather_is_broken_with_its_cause_no_other_case_is_lost_and_none_is_slower(
-    toy: ToyRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    faults = "".join(f"    if BAD and weather == {name!r}:\n        {fault}\n" for name, (fault, _) in WEATHER.items())
+#: What only a GPU knows, likewise.
+GPU_WEATHER = {
+    "strays": ("scale_kernel[(1 << 24,)](x, out, 1 << 40, factor, BLOCK=256)", "illegal memory access"),
+    "has_no_room": ("torch.empty(1 << 45, device='cuda')", "OutOfMemoryError"),
+    "returns_nan": ("out = out * float('nan')", "NaN or infinity"),
+    "is_killed": ("import os; os.kill(os.getpid(), 9)", "WorkerDied: exit status -9 during numbers"),
+}
+
+
+def let_it_rain(toy: ToyRepository, weather: Mapping[str, tuple[str, str]]) -> None:
+    """Declare a case for each kind of weather, which befalls it on head, and two that are fair."""
+    faults = "".join(f"    if BAD and weather == {name!r}:\n        {fault}\n" for name, (fault, _) in weather.items())
     toy.edit("def scale(x, factor):", "BAD = False\n\n\ndef scale(x, factor, weather):")
     toy.edit("    return out", f"{faults}    return out")
     text = toy.suite.read_text(encoding="utf-8")
     for old, new in {
-        '["float16", "float32"]': repr(["fair", *WEATHER, NO_INPUTS, "fair_too"]),
+        '["float16", "float32"]': repr(["fair", *weather, NO_INPUTS, "fair_too"]),
         '"dtype")': '"weather")',
         "n, dtype": "n, weather",
         '    providers = {"torch": torch.mul}\n': "",
@@ -103,6 +113,12 @@ def test_bad_weather_is_broken_with_its_cause_no_other_case_is_lost_and_none_is_
     toy.suite.write_text(text, encoding="utf-8")
     toy.commit("fair")
     toy.edit("BAD = False", "BAD = True")
+
+
+def test_bad_weather_is_broken_with_its_cause_no_other_case_is_lost_and_none_is_slower(
+    toy: ToyRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_it_rain(toy, WEATHER)
     for op in (Op.FACTS, Op.KEEP, Op.NUMBERS):
         monkeypatch.setattr(op, "deadline_s", 8.0)
 
@@ -119,6 +135,14 @@ def test_bad_weather_is_broken_with_its_cause_no_other_case_is_lost_and_none_is_
         assert fair.head.numbers is not None
     assert Mark.SLOWER not in marks(result)
     assert result.exit_code == 1
+
+
+def test_a_budget_for_times_that_are_not_measured_is_told_of(toy: ToyRepository) -> None:
+    toy.edit("@triton.jit", "# a comment moves every line\n\n@triton.jit")
+    assert [note for note in gate(toy, budget_s=300.0).notes if "budget" in note] == [
+        "without a GPU no time is measured: a budget or pins change nothing"
+    ]
+    assert [note for note in gate(toy).notes if "budget" in note] == []
 
 
 def test_a_kernel_that_no_longer_compiles_fails_the_gate(toy: ToyRepository) -> None:
@@ -304,6 +328,22 @@ def test_on_a_gpu_clean_code_is_not_accused_and_a_planted_slowdown_is(toy: ToyRe
     slower = gate(toy, base="HEAD")
     assert marks(slower) == {Mark.SLOWER}
     assert slower.exit_code == 1
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_bad_weather_is_broken_with_its_cause_and_the_other_cases_are_measured(toy: ToyRepository) -> None:
+    let_it_rain(toy, GPU_WEATHER)
+
+    result = gate(toy)
+    found = {verdict.case.values[1]: verdict for verdict in result.verdicts}
+
+    assert result.unfit == ""
+    assert {name for name, verdict in found.items() if verdict.mark is Mark.BROKEN} == set(GPU_WEATHER)
+    assert [name for name, (_, cause) in GPU_WEATHER.items() if cause not in found[name].reason] == []
+    assert "LookupError: it is gone" in found[NO_INPUTS].reason
+    assert {found[name].mark for name in ("fair", "fair_too")} <= {Mark.SAME, Mark.UNSURE}
+    assert all(found[name].time is not None for name in ("fair", "fair_too"))
+    assert result.exit_code == 1
 
 
 @pytest.mark.gpu

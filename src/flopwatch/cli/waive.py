@@ -84,7 +84,8 @@ def _run(arguments: argparse.Namespace) -> int:
     waiver = _waiver(given, config, today=today)
     path = root / "pyproject.toml"
     replace_file(path, with_waiver(path.read_bytes(), waiver))
-    print(f"Added to {path}:\n\n{waiver_block(waiver)}\nCommit it with the change that it excuses.")  # noqa: T201 - as asked
+    advice = "Commit it with the change that it excuses; a gate says which waivers no case needs."
+    print(f"Added to {path}:\n\n{waiver_block(waiver)}\n{advice}")  # noqa: T201 - as asked
     return 0
 
 

@@ -50,8 +50,8 @@ class GateOptions:
         head: commit on trial.
         select: only cases whose name has this in it.
         device: the GPU to compile for.
-        budget_s: seconds that the pairs of a clean run may take.
-        pins: the configurations that autotuned kernels must run in, by the case's name.
+        budget_s: seconds that the pairs of a clean run may take, on a GPU.
+        pins: the configurations that autotuned kernels must run in, by the case's name, on a GPU.
         today: the day on which waivers are judged.
     """
 
@@ -107,6 +107,8 @@ def run_gate(
             observer.step("checking numbers through the interpreter")
             everything = len(found.identical) == len(found.declared)
             times = Times(verdicts=check_small(sides, found.declared, both=not everything))
+            if options.budget_s is not None or options.pins:
+                sides.notes.append("without a GPU no time is measured: a budget or pins change nothing")
             machine = None
         else:
             times, machine = _on_gpu(sides, found, options, observer, toss or (lambda: bool(secrets.randbits(1))))
