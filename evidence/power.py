@@ -203,7 +203,7 @@ class Spin:
 
 
 def spin_recordings(path: Path) -> list[Path]:
-    """Return the recordings of kernels that spin of the newest day, beside this one: ``spin-DATE*.npz``."""
+    """Return the recordings of kernels that spin beside this one, ``spin-DATE*.npz`` of the newest date."""
     found = sorted(path.parent.glob("spin-*.npz"))
     return [spin for spin in found if spin.name.startswith(found[-1].name[: len("spin-2026-11-23")])]
 

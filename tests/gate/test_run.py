@@ -87,7 +87,7 @@ GPU_WEATHER = {
     "strays": ("scale_kernel[(1 << 24,)](x, out, 1 << 40, factor, BLOCK=256)", "illegal memory access"),
     "has_no_room": ("torch.empty(1 << 45, device='cuda')", "OutOfMemoryError"),
     "returns_nan": ("out = out * float('nan')", "NaN or infinity"),
-    "is_killed": ("import os; os.kill(os.getpid(), 9)", "WorkerDied: exit status -9 during numbers"),
+    "is_killed": ("import os; os.kill(os.getpid(), 9)", "WorkerDied: exit status -9 during"),
 }
 
 
