@@ -24,7 +24,7 @@ from flopwatch.config import Config, load_config
 from flopwatch.errors import ExitCode, FlopwatchError, GitError, MachineError, UnsupportedTritonError
 from flopwatch.measure import fitness
 from flopwatch.measure.client import Code
-from flopwatch.measure.machine import Gpu, Machine, Snapshot, read_machine
+from flopwatch.measure.machine import Gpu, Machine, Snapshot, read_machine, usable_cores
 from flopwatch.measure.noise import Noise, measure_noise, twins
 from flopwatch.measure.nvml import Watch, present_gpus
 from flopwatch.model import SCHEMA_VERSION, from_json
@@ -260,7 +260,7 @@ def check_cache() -> list[Finding]:
 
 def check_host(cpufreq: Path = _CPUFREQ) -> list[Finding]:
     """Look at the cores, and at who sets their clock: the cost of a launch is measured on them."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     governors = {path.read_text(encoding="utf-8").strip() for path in cpufreq.glob("policy*/scaling_governor")}
     findings = []
     if cores < MIN_CORES:

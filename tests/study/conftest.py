@@ -82,6 +82,8 @@ class Gpu:
     visited: list[Case] = field(default_factory=list)
     remembered: list[Case] = field(default_factory=list)
     started: int = 0
+    waiting: list[int] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
     random: random.Random = field(default_factory=lambda: random.Random(1))
 
 
@@ -90,14 +92,24 @@ class FakeWorker:
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.pid = gpu, 7
+        self.number = 0
         self.ready: dict[Case, tuple[str, ...]] = {}
 
     def __enter__(self) -> Self:
         self.gpu.started += 1
+        self.number = self.gpu.started
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self.close()
+
+    def wake(self) -> None:
+        """Start before it is asked for anything."""
+        self.gpu.waiting.append(self.number)
+
+    def close(self) -> None:
+        """End; what has waited is gone."""
+        self.gpu.ended.append(self.number)
 
     @property
     def hello(self) -> Hello:

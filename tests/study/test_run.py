@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -12,7 +13,7 @@ from flopwatch.measure.nvml import present_gpus
 from flopwatch.measure.protocol import Method, Plan
 from flopwatch.model import from_json, to_json
 from flopwatch.study.result import StudyResult
-from flopwatch.study.run import StudyOptions, run_study
+from flopwatch.study.run import MOST_AHEAD, StudyOptions, run_study
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,7 +162,7 @@ def test_what_fails_in_one_round_is_measured_in_the_others_and_told(
     def fail_at_first(
         worker: FakeWorker, case: Case, plan: Plan | None, pins: Sequence[Choice], *, beside: bool
     ) -> Prepared:
-        lost = machine.started == 3 and case.values[:2] == ("2", "4")  # two workers come before the rounds
+        lost = worker.number == 3 and case.values[:2] == ("2", "4")  # two workers come before the rounds
         machine.failing_in_rounds = {case.values: "out of memory"} if lost else {}
         return prepare(worker, case, plan, pins, beside=beside)
 
@@ -181,7 +182,7 @@ def test_a_round_in_which_nothing_could_be_prepared_chooses_no_plan(
         worker: FakeWorker, case: Case, plan: Plan | None, pins: Sequence[Choice], *, beside: bool
     ) -> Prepared:
         asked.append(plan)
-        machine.failing_in_rounds = {case.values: "out of memory"} if machine.started == 3 else {}
+        machine.failing_in_rounds = {case.values: "out of memory"} if worker.number == 3 else {}
         return prepare(worker, case, plan, pins, beside=beside)
 
     many = Plan(method=Method.GRAPH, calls=30, input_sets=4)
@@ -196,6 +197,25 @@ def test_what_cannot_be_captured_is_told(toy: ToyRepository, machine: Gpu) -> No
     found = run(toy)
     assert found.notes == ("not captured into a graph, so timed as the host enqueues them: all lines at 1",)
     assert {each.method for each in found.measured if each.at == "1"} == {"events"}
+
+
+@pytest.mark.parametrize(("cores", "ahead"), [(1, 1), (3, 3), (16, MOST_AHEAD)])
+def test_workers_of_a_few_rounds_start_before_the_first_of_them_measures(
+    cores: int, ahead: int, toy: ToyRepository, machine: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    waiting: list[int] = []
+    prepare = FakeWorker.prepare
+
+    def look(worker: FakeWorker, case: Case, plan: Plan | None, pins: Sequence[Choice], *, beside: bool) -> Prepared:
+        waiting.append(len(set(machine.waiting) - set(machine.ended)))
+        return prepare(worker, case, plan, pins, beside=beside)
+
+    monkeypatch.setattr(FakeWorker, "prepare", look)
+    found = run(toy, StudyOptions(rounds=10))
+    assert len(found.rounds) == 10
+    assert (waiting[0], max(waiting), min(waiting)) == (ahead, ahead, 1)
+    assert set(machine.waiting) <= set(machine.ended)
 
 
 def test_an_interrupted_study_keeps_whole_rounds(toy: ToyRepository, machine: Gpu) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from flopwatch.gate.result import Uncovered
 from flopwatch.gate.shares import Shares
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure.client import CaseFailed, Mode, Worker, side_by_side
+from flopwatch.measure.machine import usable_cores
 from flopwatch.measure.protocol import Compiled, DeclaredCase, Hello
 from flopwatch.model import Case, KernelFacts
 from flopwatch.selection import is_selected
@@ -133,8 +133,7 @@ def find_static(sides: Sides, select: str) -> StaticFindings:
 
 def teams_for(cases: int, *, sides: int) -> int:
     """Choose how many workers compile a side's cases at once, by the cores that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(min(cores // sides, cases // LEAST_CASES_OF_A_TEAM, MOST_TEAMS), 1)
+    return max(min(usable_cores() // sides, cases // LEAST_CASES_OF_A_TEAM, MOST_TEAMS), 1)
 
 
 def compiled_for_this_gpu(compute_capability: tuple[int, int] | None, device: str) -> bool:

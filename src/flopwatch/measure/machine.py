@@ -160,6 +160,11 @@ def read_machine(gpu: Gpu | None, versions: Mapping[str, str] | None = None) -> 
     )
 
 
+def usable_cores() -> int:
+    """Count the cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def toolchain_versions() -> dict[str, str]:
     """Return the versions of Python, torch, Triton and its ptxas, importing none of them."""
     versions = {"python": platform.python_version()}

@@ -52,7 +52,7 @@ class Round:
     """One fresh process, in which all lines took turns.
 
     Attributes:
-        seconds: how long it took.
+        seconds: how long it took, once the process had started.
         turns: seconds per call by case, one for each cycle.
         faults: points at which nothing could be measured, with the cause.
     """

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shlex
 import statistics
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from flopwatch.checkout import checkout
 from flopwatch.compare.pairs import speed_of
@@ -18,8 +19,8 @@ from flopwatch.errors import MachineError, UsageError
 from flopwatch.gate.pairs import MAX_FAILURES, Observer
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure import fitness
-from flopwatch.measure.client import CaseFailed, Mode
-from flopwatch.measure.machine import Snapshot, read_machine
+from flopwatch.measure.client import CaseFailed, Mode, side_by_side
+from flopwatch.measure.machine import Snapshot, read_machine, usable_cores
 from flopwatch.measure.nvml import Watch, require_gpu
 from flopwatch.measure.protocol import Method, Plan
 from flopwatch.model import Case, eps_of
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from flopwatch.config import Config
     from flopwatch.measure.client import Worker
     from flopwatch.measure.protocol import Hello
+
+T = TypeVar("T")
+#: Workers that wait for their round, at most: each holds half a GiB of the GPU's memory.
+MOST_AHEAD = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -221,18 +226,22 @@ class Rounds:
             return
         self.observer.step(f"measuring {able} cases in {rounds} rounds")
         try:
-            for number in range(rounds):
-                self.observer.pairs(number, rounds)
-                self.take()
-            self.observer.pairs(rounds, rounds)
+            take_rounds([self], rounds, self.observer)
         except KeyboardInterrupt:
             self.interrupted = True
         except MachineError as error:
             self.lost = str(error.what)
 
-    def take(self) -> None:
-        """Measure one more round."""
-        self.taken.append(self._round())
+    def worker(self) -> Worker:
+        """Return what a round needs."""
+        return self.sides.worker(Mode.GPU, self.arm)
+
+    def take(self, worker: Worker) -> None:
+        """Measure one more round in a worker of its own, which ends with it."""
+        try:
+            self.taken.append(self._round(worker))
+        finally:
+            worker.close()
 
     def timed(self, base: str) -> tuple[Measured, ...]:
         """Add what the rounds say, in units of the base line."""
@@ -265,29 +274,28 @@ class Rounds:
             notes.append(f"not captured into a graph, so timed as the host enqueues them: all lines at {where}")
         return tuple(notes)
 
-    def _round(self) -> Round:
+    def _round(self, worker: Worker) -> Round:
         start = time.monotonic()
         points = list(dict.fromkeys(each.at for each in self.measured))
         turns: dict[str, tuple[float, ...]] = {}
         faults: dict[str, str] = {}
-        with self.sides.worker(Mode.GPU, self.arm) as worker:
-            for at in secrets.SystemRandom().sample(points, len(points)):
-                pins = {each.case: each.choices for each in self.measured if each.at == at and self._is_able(each)}
-                if not pins:
-                    continue
-                try:
-                    found = take_turns(worker, pins, plan=self._plans.get(at))
-                except CaseFailed as error:
-                    faults[at] = str(error).splitlines()[0]
-                else:
-                    if found.seconds:  # else nothing chose the plan
-                        self._plans[at] = found.plan
-                    turns |= {case.id: tuple(seconds) for case, seconds in found.seconds.items()}
-                    for case, cause in found.failures.items():
-                        self._failures[case].append(cause)
-                if worker.pid is not None:
-                    self.processes.add(worker.pid)
-                self._snapshots.append(self.watch.snapshot())
+        for at in _shuffled(points):
+            pins = {each.case: each.choices for each in self.measured if each.at == at and self._is_able(each)}
+            if not pins:
+                continue
+            try:
+                found = take_turns(worker, pins, plan=self._plans.get(at))
+            except CaseFailed as error:
+                faults[at] = str(error).splitlines()[0]
+            else:
+                if found.seconds:  # else nothing chose the plan
+                    self._plans[at] = found.plan
+                turns |= {case.id: tuple(seconds) for case, seconds in found.seconds.items()}
+                for case, cause in found.failures.items():
+                    self._failures[case].append(cause)
+            if worker.pid is not None:
+                self.processes.add(worker.pid)
+            self._snapshots.append(self.watch.snapshot())
         return Round(seconds=time.monotonic() - start, turns=turns, faults=faults)
 
     def _is_able(self, each: Measured) -> bool:
@@ -309,6 +317,29 @@ class Rounds:
             speed=speed_of([-ratio for ratio in log_ratios(self.taken, each.case.id, base)]),
             method=self._plans[each.at].method.value,
         )
+
+
+def take_rounds(which: Sequence[Rounds], number: int, observer: Observer) -> None:
+    """Take so many rounds of each, in turns whose order is drawn anew.
+
+    Workers of a few rounds start side by side, which takes each a second or, as a new interpreter, four; then one after
+    the other measures, while the others wait.
+    """
+    ahead = max(min(usable_cores(), MOST_AHEAD) // len(which), 1)
+    for done in range(0, number, ahead):
+        turns = [one for _ in range(done, min(done + ahead, number)) for one in _shuffled(which)]
+        with contextlib.ExitStack() as stack:
+            workers = [stack.enter_context(one.worker()) for one in turns]
+            side_by_side(lambda worker: worker.wake(), workers)
+            for turn, (one, worker) in enumerate(zip(turns, workers, strict=True)):
+                one.processes.update(other.pid for other in workers if other.pid is not None)
+                observer.pairs(done + turn // len(which), number)
+                one.take(worker)
+    observer.pairs(number, number)
+
+
+def _shuffled(values: Sequence[T]) -> list[T]:
+    return secrets.SystemRandom().sample(list(values), len(values))
 
 
 def _command(options: StudyOptions, layout: Layout) -> str:

@@ -6,7 +6,6 @@ share its address space and its hash seed, which belong to one side and do not a
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,7 @@ from flopwatch.study.decisions import comparisons, verdict_on
 from flopwatch.study.declaration import FOLDER, Conclusion
 from flopwatch.study.lines import Spot, lay_out, lines_of
 from flopwatch.study.result import Measured
-from flopwatch.study.run import Rounds, checked
+from flopwatch.study.run import Rounds, checked, take_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -180,11 +179,7 @@ class _Bench:
         number = CONFIRM_ROUNDS if stage == CONFIRM else SCREEN_ROUNDS
         sides = " and ".join(arm.value for arm in arms)
         self.observer.step(f"{stage}ing on {sides}, in {number} rounds, whether {conclusion.says}")
-        for done in range(number):
-            self.observer.pairs(done, number)
-            for arm in secrets.SystemRandom().sample(list(arms), len(arms)):
-                rounds[arm].take()
-        self.observer.pairs(number, number)
+        take_rounds(tuple(rounds.values()), number, self.observer)
         return [self._look(stage, arm, rounds[arm], conclusion, spots) for arm in arms]
 
     def _settle(self) -> None:

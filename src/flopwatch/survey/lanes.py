@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import os
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from flopwatch.gate.shares import Shares
 from flopwatch.gate.static import LEAST_CASES_OF_A_TEAM, MOST_TEAMS, first_and_last_line
 from flopwatch.measure.client import CaseFailed, Mode, Worker
+from flopwatch.measure.machine import usable_cores
 from flopwatch.survey.store import Outcome
 
 if TYPE_CHECKING:
@@ -241,9 +241,8 @@ def choose_lot(lots: Sequence[Lot]) -> Lot | None:
 
 def _lanes(lots: Sequence[Lot]) -> int:
     """Choose how many workers there are at once: one a core, but for small work and large machines."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     work = sum(lot.waiting for lot in lots)
-    return min(cores, MOST_TEAMS, max(work // LEAST_CASES_OF_A_TEAM, 1))
+    return min(usable_cores(), MOST_TEAMS, max(work // LEAST_CASES_OF_A_TEAM, 1))
 
 
 def _failed(case: Case, error: CaseFailed) -> Outcome:
