@@ -112,7 +112,7 @@ def test_every_configuration_fits_the_shared_memory_of_a_program(head_dim: int, 
     q = torch.empty(1, 2, 256, head_dim, device=cuda, dtype=torch.float16)
     for config in HOPPER_ATTENTION[head_dim]:
         q_desc, k_desc, *_ = prepare(q, q, q, q, config, causal=True).arguments
-        rows = config.groups * (2 if config.own_out else 1) * q_desc.block_shape[2]
+        rows = config.groups * (config.q_stages + config.own_out) * q_desc.block_shape[2]
         keys = 2 * config.stages * k_desc.block_shape[2]
 
         assert config.resident * ((rows + keys) * head_dim * 2 + 2048) <= 232448

@@ -184,13 +184,18 @@ class Played:
     own_out: bool
     program: int
     programs: int
+    q_stages: int = 1
     fault: str = ""
     loads: list[Process] = field(default_factory=list)
     stored: list[tuple[int, int]] = field(default_factory=list)
 
+    @property
+    def tiles_of_q(self) -> int:
+        return self.q_stages * self.groups
+
     def __post_init__(self) -> None:
-        self.q, self.k, self.v = ([Buffer() for _ in range(n)] for n in (self.groups, self.stages, self.stages))
-        self.q_full, self.q_empty = ([Mbarrier(1) for _ in range(self.groups)] for _ in range(2))
+        self.q, self.k, self.v = ([Buffer() for _ in range(n)] for n in (self.tiles_of_q, self.stages, self.stages))
+        self.q_full, self.q_empty = ([Mbarrier(1) for _ in range(self.tiles_of_q)] for _ in range(2))
         self.k_full, self.v_full = ([Mbarrier(1) for _ in range(self.stages)] for _ in range(2))
         self.k_empty, self.v_empty = ([Mbarrier(self.groups) for _ in range(self.stages)] for _ in range(2))
         self.turns = [Turn() for _ in range(self.groups)]
@@ -218,17 +223,19 @@ class Played:
 
         self.loads.append(arrive())
 
-    def ring(self) -> Iterator[tuple[int, int]]:
+    @staticmethod
+    def ring(stages: int) -> Iterator[tuple[int, int]]:
         for number in itertools.count():
-            yield number % self.stages, number // self.stages % 2
+            yield number % stages, number // stages % 2
 
     def produce(self) -> Process:
-        ring, q_phase = self.ring(), 1
-        for row, head in self.tiles():
+        ring = self.ring(self.stages)
+        for (row, head), (q_slot, q_phase) in zip(self.tiles(), self.ring(self.q_stages), strict=False):
             for group in range(self.groups):
-                yield self.q_empty[group].passed(q_phase)
-                self.load(self.q[group], (head, row + group * ROWS), self.q_full[group])
-            q_phase ^= 1
+                place = q_slot * self.groups + group
+                if self.fault != "unasked":
+                    yield self.q_empty[place].passed(q_phase ^ 1)
+                self.load(self.q[place], (head, row + group * ROWS), self.q_full[place])
             for block in reversed(range(self.blocks(row, row + self.block_m))):
                 slot, phase = next(ring)
                 yield self.k_empty[slot].passed(phase ^ 1)
@@ -245,10 +252,11 @@ class Played:
             self.turns[group % self.groups].give()
 
     def consume(self, group: int) -> Process:  # noqa: C901, PLR0915 - mirrors the kernel's
-        ring, q_phase = self.ring(), 0
+        ring = self.ring(self.stages)
         if group == self.groups - 1:
             self.give(0)
-        for row, head in self.tiles():
+        for (row, head), (q_slot, q_phase) in zip(self.tiles(), self.ring(self.q_stages), strict=False):
+            place = q_slot * self.groups + group
             first = row + group * ROWS
             loaded, blocks = self.blocks(row, row + self.block_m), self.blocks(first, first + ROWS)
             for _ in range(loaded - blocks):
@@ -262,42 +270,41 @@ class Played:
                 if self.fault != "early":
                     yield self.v_full[slot].passed(phase)
                 self.v_empty[slot].arrive()
-            yield self.q_full[group].passed(q_phase)
+            yield self.q_full[place].passed(q_phase)
             slot, phase = next(ring)
             yield self.k_full[slot].passed(phase)
             yield from self.take(group)
-            self.q[group].read((head, first))
+            self.q[place].read((head, first))
             self.k[slot].read((head, row, blocks - 1))
             self.give(group + 1)
             yield lambda: True
-            self.done(self.q[group], self.k[slot], self.k_empty[slot])
+            self.done(self.q[place], self.k[slot], self.k_empty[slot])
             for block in reversed(range(blocks - 1)):
                 v_slot, v_phase = slot, phase
                 slot, phase = next(ring)
                 yield self.k_full[slot].passed(phase)
                 yield from self.take(group)
-                self.q[group].read((head, first))
+                self.q[place].read((head, first))
                 self.k[slot].read((head, row, block))
                 yield self.v_full[v_slot].passed(v_phase)
                 self.v[v_slot].read((head, row, block + 1))
                 self.give(group + 1)
                 yield lambda: True
-                self.done(self.q[group], self.k[slot], self.k_empty[slot])
+                self.done(self.q[place], self.k[slot], self.k_empty[slot])
                 yield lambda: True
                 self.done(self.v[v_slot], None, self.v_empty[v_slot])
             if self.own_out:
-                self.q_empty[group].arrive()
+                self.q_empty[place].arrive()
             yield self.v_full[slot].passed(phase)
             self.v[slot].read((head, row, 0))
             yield lambda: True
             self.done(self.v[slot], None, self.v_empty[slot])
             if not self.own_out:
-                self.q[group].read((head, first))
-                self.q[group].holds = "the output"
+                self.q[place].read((head, first))
+                self.q[place].holds = "the output"
                 yield lambda: True
-                self.done(self.q[group], None, self.q_empty[group])
+                self.done(self.q[place], None, self.q_empty[place])
             self.stored.append((head, first))
-            q_phase ^= 1
         if group == 0:
             yield from self.take(0)
 
@@ -328,16 +335,24 @@ class Played:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("ping_pong", [False, True])
 @pytest.mark.parametrize(
-    ("groups", "block_n", "stages", "own_out"),
-    [(2, 128, 2, True), (3, 128, 2, True), (3, 64, 4, True), (2, 64, 2, False), (2, 32, 3, False)],
+    ("groups", "block_n", "stages", "own_out", "q_stages"),
+    [
+        (2, 128, 2, True, 1),
+        (3, 128, 2, True, 1),
+        (3, 64, 4, True, 1),
+        (2, 64, 2, False, 1),
+        (2, 32, 3, False, 1),
+        (2, 128, 3, True, 2),
+        (3, 128, 2, True, 2),
+    ],
 )
 def test_barriers_let_everyone_go_on_and_nobody_read_what_is_not_there(  # noqa: PLR0917 - by name
-    groups: int, block_n: int, stages: int, own_out: bool, ping_pong: bool, causal: bool
+    groups: int, block_n: int, stages: int, own_out: bool, q_stages: int, ping_pong: bool, causal: bool
 ) -> None:
     rng = random.Random(f"{groups} {block_n} {stages} {ping_pong} {causal}")
     for queries, keys in [(500, 500), (1, 300), (400, 130), (130, 400)]:
         played = [
-            Played(queries, keys, 4, block_n, stages, groups, causal, ping_pong, own_out, program, 3)
+            Played(queries, keys, 4, block_n, stages, groups, causal, ping_pong, own_out, program, 3, q_stages)
             for program in range(3)
         ]
         for one in played:
@@ -353,3 +368,11 @@ def test_a_skipped_block_that_is_given_back_too_early_or_without_its_turns_is_no
     with pytest.raises(WrongError):  # noqa: PT012 - in any order of events
         for seed in range(20):
             Played(500, 500, 4, 64, 2, 2, True, ping_pong, True, 0, 1, fault=fault).play(random.Random(seed))
+
+
+@pytest.mark.parametrize("q_stages", [1, 2])
+def test_a_q_that_is_loaded_before_its_room_is_given_back_is_noticed(q_stages: int) -> None:
+    with pytest.raises(WrongError):  # noqa: PT012 - in any order of events
+        for seed in range(20):
+            one = Played(500, 500, 4, 64, 2, 2, True, False, True, 0, 1, q_stages, fault="unasked")
+            one.play(random.Random(seed))

@@ -50,6 +50,7 @@ class HopperAttentionConfig:
         groups: consumer warpgroups, 2 or 3, of 64 rows each.
         ping_pong: they take turns at issuing products, so that one's softmax meets the other's products.
         polynomial: an eighth of the exponentials are computed by FMA.
+        q_stages: tiles whose Q is in shared memory: 2 have room for that of the next tile, and need `own_out`.
         own_out: the output has shared memory of its own, so that the next Q lands while it is written.
         persistent: a program computes several tiles; else one, in the order of the hardware.
         resident: programs of a multiprocessor, 1 or, with 2 groups, 2.
@@ -60,6 +61,7 @@ class HopperAttentionConfig:
     groups: int
     ping_pong: bool = False
     polynomial: bool = False
+    q_stages: int = 1
     own_out: bool = True
     persistent: bool = True
     resident: int = 1
@@ -72,6 +74,7 @@ class HopperAttentionConfig:
         '128x128 s2 pp'
         """
         words = [f"{ROWS * self.groups}x{self.block_n}", f"s{self.stages}"]
+        words += [f"q{self.q_stages}"] if self.q_stages > 1 else []
         words += ["pp"] if self.ping_pong else []
         words += ["poly"] if self.polynomial else []
         words += [] if self.persistent else ["plain"]
@@ -80,7 +83,7 @@ class HopperAttentionConfig:
 
 
 _Config = HopperAttentionConfig
-#: What is worth measuring, by head_dim: what compiles for sm_90 without spills (triton 3.6.0 and 3.7.1, 2026-11-22).
+#: What is worth measuring, by head_dim: what compiles for sm_90 without spills (triton 3.6.0 and 3.7.1, 2026-11-24).
 HOPPER_ATTENTION: Mapping[int, tuple[HopperAttentionConfig, ...]] = MappingProxyType(
     {
         16: (
@@ -94,6 +97,9 @@ HOPPER_ATTENTION: Mapping[int, tuple[HopperAttentionConfig, ...]] = MappingProxy
             _Config(block_n=128, stages=3, groups=3, persistent=False),
             _Config(block_n=64, stages=4, groups=3),
             _Config(block_n=64, stages=4, groups=2, resident=2),
+            _Config(block_n=128, stages=3, groups=3, q_stages=2),
+            _Config(block_n=128, stages=3, groups=3, q_stages=2, polynomial=True),
+            _Config(block_n=128, stages=3, groups=2, q_stages=2, ping_pong=True),
         ),
         64: (
             _Config(block_n=128, stages=2, groups=3),
@@ -103,6 +109,11 @@ HOPPER_ATTENTION: Mapping[int, tuple[HopperAttentionConfig, ...]] = MappingProxy
             _Config(block_n=128, stages=3, groups=2, ping_pong=True),
             _Config(block_n=128, stages=2, groups=3, persistent=False),
             _Config(block_n=64, stages=4, groups=3),
+            _Config(block_n=128, stages=2, groups=3, q_stages=2),
+            _Config(block_n=128, stages=2, groups=3, q_stages=2, ping_pong=True),
+            _Config(block_n=128, stages=2, groups=2, q_stages=2, ping_pong=True),
+            _Config(block_n=128, stages=3, groups=2, q_stages=2, ping_pong=True),
+            _Config(block_n=64, stages=4, groups=3, q_stages=2),
         ),
         128: (
             _Config(block_n=128, stages=2, groups=2, ping_pong=True),
@@ -110,6 +121,9 @@ HOPPER_ATTENTION: Mapping[int, tuple[HopperAttentionConfig, ...]] = MappingProxy
             _Config(block_n=128, stages=2, groups=2, ping_pong=True, persistent=False),
             _Config(block_n=64, stages=4, groups=2, ping_pong=True),
             _Config(block_n=64, stages=3, groups=3),
+            _Config(block_n=128, stages=2, groups=2, q_stages=2, ping_pong=True),
+            _Config(block_n=128, stages=2, groups=2, q_stages=2),
+            _Config(block_n=64, stages=4, groups=2, q_stages=2, ping_pong=True),
         ),
         256: (
             _Config(block_n=64, stages=2, groups=2, ping_pong=True, own_out=False),
@@ -205,6 +219,7 @@ def prepare(
             "PING_PONG": config.ping_pong,
             "POLYNOMIAL": config.polynomial,
             "OWN_OUT": config.own_out,
+            "Q_STAGES": config.q_stages,
             "REGISTERS": _REGISTERS[config.groups, config.resident],
             "num_warps": 4,
             "maxnreg": _LAUNCH_REGISTERS[config.resident],

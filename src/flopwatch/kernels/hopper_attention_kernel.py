@@ -48,11 +48,13 @@ def _produce(descriptors, buffers, barriers, sizes, GROUPS: gl.constexpr, CAUSAL
     ROWS: gl.constexpr = q_desc.block_type.shape[2]
     BLOCK_N: gl.constexpr = k_desc.block_type.shape[2]
     STAGES: gl.constexpr = k_buf.shape[0]
+    Q_STAGES: gl.constexpr = q_buf.shape[0] // GROUPS
     BLOCK_M: gl.constexpr = ROWS * GROUPS
     program = gl.program_id(0)
     programs = gl.num_programs(0)
     slot = 0
     phase = 1
+    q_slot = 0
     q_phase = 1
     for turn in range(count_turns(program, programs, row_tiles * all_heads)):
         row_tile, head = find_tile(turn, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
@@ -60,10 +62,11 @@ def _produce(descriptors, buffers, barriers, sizes, GROUPS: gl.constexpr, CAUSAL
         batch = head // heads
         head = head % heads
         for group in gl.static_range(GROUPS):
-            mbarrier.wait(q_empty.index(group), q_phase)
-            mbarrier.expect(q_full.index(group), q_desc.block_type.nbytes)
-            tma_copies.load(q_desc, [batch, head, row + group * ROWS, 0], q_full.index(group), q_buf.index(group))
-        q_phase ^= 1
+            place = q_slot * GROUPS + group
+            mbarrier.wait(q_empty.index(place), q_phase)
+            mbarrier.expect(q_full.index(place), q_desc.block_type.nbytes)
+            tma_copies.load(q_desc, [batch, head, row + group * ROWS, 0], q_full.index(place), q_buf.index(place))
+        q_slot, q_phase = _next(q_slot, q_phase, Q_STAGES)
         key_head = head // heads_per_key
         blocks = count_blocks(row, row + BLOCK_M, queries, keys, CAUSAL, BLOCK_N)
         for block in range(blocks):
@@ -175,9 +178,10 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
     program = gl.program_id(0)
     programs = gl.num_programs(0)
     offset = keys - queries
-    q = _matrix(q_buf, GROUP)
+    Q_STAGES: gl.constexpr = q_buf.shape[0] // GROUPS
     slot = 0
     phase = 0
+    q_slot = 0
     q_phase = 0
     if GROUP == GROUPS - 1:
         give_turn(0, PING_PONG)
@@ -201,7 +205,9 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
             mbarrier.arrive(v_empty.index(slot), count=1)
             slot, phase = _next(slot, phase, STAGES)
 
-        mbarrier.wait(q_full.index(GROUP), q_phase)
+        place = q_slot * GROUPS + GROUP
+        q = _matrix(q_buf, place)
+        mbarrier.wait(q_full.index(place), q_phase)
         mbarrier.wait(k_full.index(slot), phase)
         nothing = gl.zeros([ROWS, FIRST_KEYS], gl.float32, F_L)
         take_turn(GROUP, PING_PONG)
@@ -277,7 +283,7 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
             )
 
         if OWN_OUT:
-            mbarrier.arrive(q_empty.index(GROUP), count=1)  # all products with Q are done: the next one may land
+            mbarrier.arrive(q_empty.index(place), count=1)  # all products with Q are done: the next one may land
         mbarrier.wait(v_full.index(v_slot), v_phase)
         accumulator = warpgroup_mma(weights, _matrix(v_buf, v_slot), accumulator, is_async=True)
         batch = head // heads
@@ -294,8 +300,8 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
         tma_copies.store(out_desc, [batch, head, first_row, 0], out_buf.index(GROUP))
         if not OWN_OUT:
             tma.store_wait(0)
-            mbarrier.arrive(q_empty.index(GROUP), count=1)
-        q_phase ^= 1
+            mbarrier.arrive(q_empty.index(place), count=1)
+        q_slot, q_phase = _next(q_slot, q_phase, Q_STAGES)
     tma.store_wait(0)
     if GROUP == 0:
         take_turn(0, PING_PONG)  # the arrival that nobody waits for
@@ -324,6 +330,7 @@ def hopper_attention_kernel(
     PING_PONG: gl.constexpr,
     POLYNOMIAL: gl.constexpr,
     OWN_OUT: gl.constexpr,
+    Q_STAGES: gl.constexpr,
     REGISTERS: gl.constexpr,
 ):
     """Compute attention of all heads.
@@ -338,10 +345,11 @@ def hopper_attention_kernel(
     ===========  ================================  ============================  ===================
 
     One program computes 64 * GROUPS rows of O of one head, tile after tile in the order of `find_tile`. One warp loads
-    Q of each consumer warpgroup, then K and V through two rings of STAGES blocks, from the last block that any row sees
-    to the first. Each warpgroup computes 64 rows: it issues the scores of a block and, behind them, the product of the
-    weights of the block before with its values, and computes the softmax of the one while the other runs. Blocks that
-    its own rows do not see it gives back unread; only those are masked that the diagonal or the end touches.
+    Q of each consumer warpgroup into a ring of Q_STAGES tiles, then K and V through two rings of STAGES blocks, from
+    the last block that any row sees to the first. Each warpgroup computes 64 rows: it issues the scores of a block and,
+    behind them, the product of the weights of the block before with its values, and computes the softmax of the one
+    while the other runs. Blocks that its own rows do not see it gives back unread; only those are masked that the
+    diagonal or the end touches.
 
     Numerics and limits: scores, softmax and sums in float32, the sums of a row put together only at the end; the
     weights are rounded to the dtype for the second product. Rows that see no key are 0. What lies past a length is
@@ -353,21 +361,22 @@ def hopper_attention_kernel(
     ROWS: gl.constexpr = q_desc.block_type.shape[2]
     BLOCK_N: gl.constexpr = k_desc.block_type.shape[2]
     HEAD_DIM: gl.constexpr = k_desc.block_type.shape[3]
-    q_buf = gl.allocate_shared_memory(q_desc.dtype, [GROUPS, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
+    q_buf = gl.allocate_shared_memory(q_desc.dtype, [Q_STAGES * GROUPS, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
     k_buf = gl.allocate_shared_memory(k_desc.dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
     v_buf = gl.allocate_shared_memory(v_desc.dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
+    gl.static_assert(OWN_OUT or Q_STAGES == 1)
     out_buf = q_buf
     if OWN_OUT:
         out_buf = gl.allocate_shared_memory(out_desc.dtype, [GROUPS, 1, 1, ROWS, HEAD_DIM], out_desc.layout)
-    q_full = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())
-    q_empty = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())
+    q_full = gl.allocate_shared_memory(gl.int64, [Q_STAGES * GROUPS, 1], mbarrier.MBarrierLayout())
+    q_empty = gl.allocate_shared_memory(gl.int64, [Q_STAGES * GROUPS, 1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for group in gl.static_range(GROUPS):
-        mbarrier.init(q_full.index(group), count=1)
-        mbarrier.init(q_empty.index(group), count=1)
+    for place in gl.static_range(Q_STAGES * GROUPS):
+        mbarrier.init(q_full.index(place), count=1)
+        mbarrier.init(q_empty.index(place), count=1)
     for stage in gl.static_range(STAGES):
         mbarrier.init(k_full.index(stage), count=1)
         mbarrier.init(k_empty.index(stage), count=GROUPS)
