@@ -70,12 +70,12 @@ def test_attention_takes_the_plain_kernel_near_where_that_won() -> None:
 
 
 def test_attention_takes_the_plain_kernel_where_much_of_the_gpu_would_wait_for_the_last_tiles() -> None:
-    assert attention(2048, head_dim=64, heads=8) == "128x128 s2 pp"  # 128 tiles
-    assert attention(2048, head_dim=64, heads=7) == ""  # 112 of 128 rows, 77 of 192
+    assert attention(2048, head_dim=64, heads=8) == "128x128 s2 q2 pp"  # 128 tiles
+    assert attention(2048, head_dim=64, heads=6) == ""  # 96 of 128 rows, 66 of 192
 
 
 def test_attention_takes_the_tiles_of_lengths_not_quite_as_near_where_they_fill_the_gpu() -> None:
-    assert attention(2048, head_dim=64, heads=12) == "192x128 s2 pp"  # 132 tiles, where 128 rows make 192
+    assert attention(2048, head_dim=64, heads=12) == "192x128 s2 q2 pp"  # 132 tiles, where 128 rows make 192
     assert attention(2048, head_dim=64, heads=13) == ""  # 143, 208
 
 

@@ -99,7 +99,6 @@ HOPPER_ATTENTION: Mapping[int, tuple[HopperAttentionConfig, ...]] = MappingProxy
             _Config(block_n=64, stages=4, groups=2, resident=2),
             _Config(block_n=128, stages=3, groups=3, q_stages=2),
             _Config(block_n=128, stages=3, groups=3, q_stages=2, polynomial=True),
-            _Config(block_n=128, stages=3, groups=2, q_stages=2, ping_pong=True),
         ),
         64: (
             _Config(block_n=128, stages=2, groups=3),
@@ -113,7 +112,6 @@ HOPPER_ATTENTION: Mapping[int, tuple[HopperAttentionConfig, ...]] = MappingProxy
             _Config(block_n=128, stages=2, groups=3, q_stages=2, ping_pong=True),
             _Config(block_n=128, stages=2, groups=2, q_stages=2, ping_pong=True),
             _Config(block_n=128, stages=3, groups=2, q_stages=2, ping_pong=True),
-            _Config(block_n=64, stages=4, groups=3, q_stages=2),
         ),
         128: (
             _Config(block_n=128, stages=2, groups=2, ping_pong=True),
@@ -123,7 +121,6 @@ HOPPER_ATTENTION: Mapping[int, tuple[HopperAttentionConfig, ...]] = MappingProxy
             _Config(block_n=64, stages=3, groups=3),
             _Config(block_n=128, stages=2, groups=2, q_stages=2, ping_pong=True),
             _Config(block_n=128, stages=2, groups=2, q_stages=2),
-            _Config(block_n=64, stages=4, groups=2, q_stages=2, ping_pong=True),
         ),
         256: (
             _Config(block_n=64, stages=2, groups=2, ping_pong=True, own_out=False),
