@@ -22,7 +22,7 @@ import torch
 import triton
 
 from evidence.candidates import main
-from evidence.matmul_candidates import MOST, PROCESSORS, REGROUPED, MatmulExperiment
+from evidence.matmul_candidates import MOST, PLAIN_BELOW, PROCESSORS, REGROUPED, MatmulExperiment
 from evidence.peer_shapes import FP8_FEW, FP8_SCALES, FP8_SUMS, LANGUAGE_MODEL, MATMUL_FP8, sizes
 from evidence.race import Contest, Point
 from evidence.routes import take_plain_kernels
@@ -63,6 +63,9 @@ FEW_ROWS = (
 #: Hopper's configurations that are raced there beside the thin ones: the best of those of 64 rows, whole,
 #: since none that shares tiles was faster (``evidence/h200/fp8-candidates-2026-11-22.json``).
 MOST_LOW = 3
+#: Products of fewer multiplications are raced as they come before the launch in front of theirs has ended, too: twice
+#: as many as of 16 bits, which take as long.
+DEPENDENT_BELOW = 2 * PLAIN_BELOW
 #: Of the workspace that all candidates have in turn: more than any of them needs.
 _FLOATS, _FLAGS = 2**24, 2**16
 #: On which Hopper's kernel is compiled, which no size changes.
@@ -106,6 +109,8 @@ def candidates(shape: str, sums: str) -> dict[str, Config]:
             if tiles_of(config, m, n) >= 2 * PROCESSORS
             for group in OTHER_GROUPS
         ]
+    if m * n * k < DEPENDENT_BELOW:
+        chosen += [replace(config, dependent=True) for config in chosen]
     return {str(config): config for config in chosen}
 
 
@@ -163,7 +168,7 @@ class Fp8Experiment(MatmulExperiment):
     def source(self) -> str:
         """What outcomes depend on: the kernels' files and who compiles them."""
         folder = Path(hopper_fp8.__file__).parent
-        names = ("hopper_fp8", "thin_fp8", "thin_matmul", "eights", "stream_k", "tiles", "configs")
+        names = ("hopper_fp8", "thin_fp8", "thin_matmul", "eights", "stream_k", "tiles", "configs", "dependent_launch")
         others = (folder / f"{name}.py" for name in names)
         files = [*sorted(folder.glob("hopper_matmul*.py")), *sorted(folder.glob("matmul_fp8*.py")), *others]
         text = b"".join(path.read_bytes() for path in files)

@@ -78,7 +78,8 @@ PROCESSORS = 132
 #: Candidates of a shape, and how many of the best are raced with other groups of rows too.
 MOST, REGROUPED = 10, 2
 (PLAIN,) = stream_k.CANDIDATES
-#: Its tiles are small: raced up to here.
+#: Its tiles are small: raced up to here. Up to here the others are raced as they come before the launch in front of
+#: theirs has ended, too: of longer products the start is too small a part.
 PLAIN_BELOW = 2**36
 #: Products with `hopper_short_kernel`: multiplications and elements of C, of which 2**23 are two waves of its largest
 #: tiles. Of its tiles the best are raced as they leave by the tensor memory accelerator, the very best also directly.
@@ -145,10 +146,13 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Config]
         chosen += [replace(tile, through_shared=False) for tile in short[:MOST_DIRECT]]
         if m >= CLUSTER_ROWS:
             clusters = sorted(
-                CLUSTER.values(), key=lambda config: cluster_cycles(config, m, n, k, processors=processors)
+                (config for config in CLUSTER.values() if not config.dependent),
+                key=lambda config: cluster_cycles(config, m, n, k, processors=processors),
             )
             chosen += [config for config in clusters if config.programs == 1]
             chosen += [config for config in clusters if config.programs > 1][:MOST_CLUSTERS]
+    if m * n * k < PLAIN_BELOW:
+        chosen += [replace(config, dependent=True) for config in chosen if not isinstance(config, StreamKConfig)]
     return {str(config): config for config in chosen}
 
 
@@ -254,7 +258,10 @@ class MatmulExperiment:
     def source(self) -> str:
         """What outcomes depend on: the kernels' files and who compiles them."""
         folder = Path(stream_k.__file__).parent
-        others = (folder / f"{name}.py" for name in ("stream_k", "thin_matmul", "tiles", "eights", "matmul", "configs"))
+        others = (
+            folder / f"{name}.py"
+            for name in ("stream_k", "thin_matmul", "tiles", "eights", "matmul", "configs", "dependent_launch")
+        )
         hopper = [path for kind in ("matmul", "short", "cluster") for path in sorted(folder.glob(f"hopper_{kind}*.py"))]
         files = [*hopper, *others]
         text = b"".join(path.read_bytes() for path in files)

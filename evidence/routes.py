@@ -3,7 +3,7 @@
 A winner is chosen for the calls that it was raced on if it is faster than the plain kernel by more than what makes up
 for what it costs beside: by the lower of the 99 % bounds, on samples that chose nothing; otherwise the table has the
 plain kernel for them. All of a race were right against float64 before they were timed. Earlier choices for the same
-calls are replaced.
+calls are replaced, but for those of another Triton (`flopwatch.kernels.known`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Protocol
 from evidence.race import FINAL_ROUNDS, Experiment
 from flopwatch.compare.result import Speed
 from flopwatch.kernels import routes
-from flopwatch.kernels.known import PLAIN, TABLES
+from flopwatch.kernels.known import PLAIN, TABLES, version_of
 from flopwatch.model import to_json
 from flopwatch.tune.table import Entry, Table, read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from evidence.candidates import Findings
@@ -70,9 +70,15 @@ def choose(findings: Findings, experiment: RoutedExperiment, command: str, path:
         command: that derives the table again.
         path: of the table.
     """
-    entries = {(entry.gpu, entry.case): entry for entry in (read_table(path).entries if path.exists() else ())}
+
+    def place_of(gpu: str, versions: Mapping[str, str], case: Case) -> tuple[str, tuple[int, int], Case]:
+        return gpu, version_of(versions["triton"]), case
+
+    known = read_table(path).entries if path.exists() else ()
+    entries = {place_of(entry.gpu, entry.versions, entry.case): entry for entry in known}
     for outcome in findings.outcomes:
-        place = (dict(findings.about)["gpu"], experiment.case(outcome.point))
+        case = experiment.case(outcome.point)
+        place = place_of(findings.about["gpu"], findings.about, case)
         entries.pop(place, None)
         choice = experiment.route(outcome.point, outcome.winner) if outcome.winner else None
         ratio = next((one for one in outcome.ratios if one.peer == PLAIN), None)
@@ -82,7 +88,7 @@ def choose(findings: Findings, experiment: RoutedExperiment, command: str, path:
             continue
         if ratio.lower <= 1 + GAINS[choice.kernel]:
             choice = replace(choice, kernel=PLAIN, config=PLAIN)
-        entries[place] = _entry(place[1], choice, ratio, outcome, findings, command)
+        entries[place] = _entry(case, choice, ratio, outcome, findings, command)
         speed = f"{ratio.speed:.3f} [{ratio.lower:.3f}, {ratio.upper:.3f}] of the plain kernel's speed"
         yield f"{outcome.point.name}: {choice.kernel}; {outcome.winner} has {speed}"
     path.write_bytes(to_json(Table(entries=tuple(entries.values())), indent=2) + b"\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -16,9 +17,12 @@ from evidence.race import Point
 from flopwatch.kernels.hopper_cluster import ClusterConfig
 from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
 from flopwatch.kernels.hopper_short import ShortConfig
-from flopwatch.kernels.stream_k import Balance, Schedule
+from flopwatch.kernels.stream_k import Balance, Schedule, StreamKConfig
 from flopwatch.kernels.thin_matmul import CANDIDATES, ThinConfig
 from flopwatch.kernels.workspace import Workspace
+
+if TYPE_CHECKING:
+    from evidence.matmul_candidates import Config
 
 EXPERIMENT = MatmulExperiment()
 
@@ -37,15 +41,28 @@ def test_every_shape_is_raced_in_both_dtypes_float16_first() -> None:
 def test_every_shape_has_about_a_dozen_candidates_with_names_of_their_own(shape: str) -> None:
     configs = candidates(shape)
 
-    assert 10 <= sum(not isinstance(config, ShortConfig | ClusterConfig) for config in configs.values()) <= 15
+    long = [config for config in configs.values() if not isinstance(config, ShortConfig | ClusterConfig)]
+    assert 10 <= sum(not comes_early(config) for config in long) <= 15
     assert len(set(configs.values())) == len(configs)
+
+
+@pytest.mark.parametrize(("shape", "early"), [("1000x1000x1000", True), ("4096x4096x4096", False)])
+def test_short_products_are_raced_as_they_come_before_the_launch_in_front_has_ended(shape: str, early: bool) -> None:
+    configs = {config for config in candidates(shape).values() if not isinstance(config, StreamKConfig)}
+    late = {config for config in configs if not comes_early(config)}
+
+    assert configs - late == ({replace(config, dependent=True) for config in late} if early else set())
+
+
+def comes_early(config: Config) -> bool:
+    return not isinstance(config, StreamKConfig) and config.dependent
 
 
 def test_products_of_a_few_tiles_are_raced_by_the_kernel_that_starts_quickly_too() -> None:
     shapes = ("1024x1024x1024", "16x4096x4096", "8192x8192x128", "4096x4096x4096")
     short = [[each for each in candidates(shape).values() if isinstance(each, ShortConfig)] for shape in shapes]
 
-    assert [len(configs) for configs in short] == [8, 8, 0, 0]
+    assert [len(configs) for configs in short] == [16, 16, 0, 0]
     assert {config.through_shared for config in short[0]} == {True, False}
     assert {config.block_m for config in short[1]} == {64}
 

@@ -21,6 +21,7 @@ from flopwatch.kernels.known import PLAIN, TABLES, known_choices
 from flopwatch.kernels.routes import ATTENTION, PRODUCTS, known_routes
 from flopwatch.kernels.thin_matmul import ThinConfig
 from flopwatch.model import to_json
+from flopwatch.tune.table import read_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,8 +46,8 @@ def outcome(name: str, fastest: str, lower: float, *, peer: str = PLAIN, points:
     )
 
 
-def findings(*outcomes: Outcome) -> Findings:
-    about = {"gpu": GPU, "triton": "3.6.0", "torch": "2.11.0"}
+def findings(*outcomes: Outcome, version: str = "3.6.0") -> Findings:
+    about = {"gpu": GPU, "triton": version, "torch": "2.11.0"}
     return Findings(source="", date="2026-11-22", about=about, outcomes=outcomes)
 
 
@@ -103,6 +104,15 @@ def test_a_later_race_takes_the_place_of_an_earlier_one_and_leaves_the_others(ta
     chosen(table, outcome(LARGE, large, 1.01))
 
     assert [choice for choice, _ in known_routes(PRODUCTS, table.parent).values()] == ["thin_matmul_kernel"]
+
+
+def test_a_race_with_another_triton_leaves_what_was_chosen_with_the_first(table: Path) -> None:
+    first, second = list(of_shape("4096x4096x4096"))[:2]
+    chosen(table, outcome(LARGE, first, 1.2))
+    newer = findings(outcome(LARGE, second, 1.2), version="3.7.1")
+
+    assert list(choose(newer, MATMUL, "the command", table))
+    assert [entry.versions["triton"] for entry in read_table(table).entries] == ["3.6.0", "3.7.1"]
 
 
 @pytest.mark.parametrize(

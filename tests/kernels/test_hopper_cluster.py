@@ -51,7 +51,7 @@ from flopwatch.kernels.hopper_cluster import CLUSTER, CLUSTER_TILES, hopper_clus
 
 tile = CLUSTER_TILES[int(sys.argv[1])]
 for config in CLUSTER.values():
-    if replace(config, cluster_m=1, cluster_n=1) == tile:
+    if replace(config, cluster_m=1, cluster_n=1, dependent=False) == tile:
         shapes()
         reuse()
 """
@@ -137,7 +137,7 @@ def test_a_stage_is_left_while_another_is_late(config: ClusterConfig) -> None:
 def test_configurations_have_names_of_their_own() -> None:
     clusters = [programs for programs in CLUSTERS if HAS_CLUSTERS or programs == (1, 1)]
 
-    assert len(CLUSTER) == len(CLUSTER_TILES) * len(clusters)
+    assert len(CLUSTER) == 2 * len(CLUSTER_TILES) * len(clusters)
 
 
 @pytest.mark.gpu

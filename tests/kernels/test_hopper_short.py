@@ -201,7 +201,7 @@ def test_warps_share_a_tile_as_instructions_have_it(config: ShortConfig) -> None
 
 
 def test_configurations_have_names_of_their_own() -> None:
-    assert len(SHORT) == 2 * len(SHORT_TILES)
+    assert len(SHORT) == 2 * 2 * len(SHORT_TILES)
 
 
 def test_float8_is_for_another_kernel(normal: Normal) -> None:

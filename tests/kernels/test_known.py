@@ -12,6 +12,8 @@ from flopwatch.tune.table import Table, pins_of, read_table
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
+
 KEY = (4096, True, "torch.float16", "torch.int32")
 
 
@@ -40,3 +42,20 @@ def test_a_choice_without_a_key_is_of_no_call(tmp_path: Path) -> None:
     for name, choice in (("keyed", keyed), ("unkeyed", unkeyed)):
         (tmp_path / f"{name}.json").write_bytes(to_json(Table(entries=(replace(entry, choices=(choice,)),))))
     assert known_choices("k", tmp_path) == {("NVIDIA H200", "8"): "wide"}
+
+
+def test_a_choice_counts_from_its_triton_on_until_that_of_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (entry,) = read_table(TABLES / "h200.json").entries[:1]
+    entries = tuple(
+        replace(entry, choices=(Choice(kernel="k", key="8", config=version),), versions={"triton": version})
+        for version in ("3.10.0", "3.7.1", "3.6.0")
+    )
+    (tmp_path / "table.json").write_bytes(to_json(Table(entries=entries)))
+    counts = {}
+    for version in ("3.5.1", "3.6.2", "3.9.0", "3.10.0"):
+        monkeypatch.setattr("triton.__version__", version)
+        counts[version] = known_choices("k", tmp_path).get(("NVIDIA H200", "8"))
+
+    assert counts == {"3.5.1": None, "3.6.2": "3.6.0", "3.9.0": "3.7.1", "3.10.0": "3.10.0"}

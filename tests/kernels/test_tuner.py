@@ -103,7 +103,8 @@ def table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "key": "100, float32",
         "config": str(triton.Config({"BLOCK": 64}))[: len("BLOCK: 64, ")],
     }
-    entries = [{"gpu": "NVIDIA H200", "choices": [choice]}, {"gpu": "NVIDIA A100", "choices": []}]
+    about = {"versions": {"triton": "3.6.0"}}
+    entries = [{"gpu": "NVIDIA H200", "choices": [choice], **about}, {"gpu": "NVIDIA A100", "choices": [], **about}]
     (tmp_path / "gpu.json").write_text(json.dumps({"entries": entries}), encoding="utf-8")
     monkeypatch.setattr(tuner_module, "_choices_of", lambda kernel: known_choices(kernel, tmp_path))
 

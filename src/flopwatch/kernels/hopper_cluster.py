@@ -13,6 +13,7 @@ import torch
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from flopwatch.kernels import dependent_launch
 from flopwatch.kernels.hopper_cluster_barriers import HAS_CLUSTERS
 from flopwatch.kernels.hopper_cluster_kernel import hopper_cluster_kernel
 from flopwatch.kernels.hopper_matmul import _GLUON_DTYPES, _has_mapped_rows
@@ -39,6 +40,8 @@ class ClusterConfig:
         warps: four or eight; eight need 128 rows.
         cluster_m: tiles below each other in a cluster, 1, 2 or 4; they share loads of B.
         cluster_n: tiles beside each other in a cluster, 1, 2 or 4; they share loads of A.
+        dependent: whether programs come before the launch in front of theirs has ended
+            (`flopwatch.kernels.dependent_launch`).
     """
 
     block_m: int
@@ -49,6 +52,7 @@ class ClusterConfig:
     warps: int = 4
     cluster_m: int = 1
     cluster_n: int = 1
+    dependent: bool = False
 
     @property
     def columns(self) -> int:
@@ -64,7 +68,7 @@ class ClusterConfig:
         """Name it in a table, such as "cluster 64x96x64 s11 w4 2x1"."""
         return (
             f"cluster {self.block_m}x{self.columns}x{self.block_k} s{self.stages} w{self.warps} "
-            f"{self.cluster_m}x{self.cluster_n}"
+            f"{self.cluster_m}x{self.cluster_n}{' pdl' if self.dependent else ''}"
         )
 
 
@@ -106,7 +110,8 @@ CLUSTER = MappingProxyType(
         str(config): config
         for tile in CLUSTER_TILES
         for cluster_m, cluster_n in CLUSTERS
-        for config in (replace(tile, cluster_m=cluster_m, cluster_n=cluster_n),)
+        for dependent in (False, True)
+        for config in (replace(tile, cluster_m=cluster_m, cluster_n=cluster_n, dependent=dependent),)
         if HAS_CLUSTERS or config.programs == 1
     }
 )
@@ -158,6 +163,7 @@ def prepare_cluster(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config:
             "CLUSTER_M": config.cluster_m,
             "CLUSTER_N": config.cluster_n,
             "B_BY_COLUMNS": by_columns,
+            **dependent_launch.constants(dependent=config.dependent),
             "num_warps": config.warps,
             "num_ctas": config.programs,
         },

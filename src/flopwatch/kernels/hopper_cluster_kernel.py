@@ -23,7 +23,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from flopwatch.kernels import hopper_cluster_barriers, tma_copies
+from flopwatch.kernels import dependent_launch, hopper_cluster_barriers, tma_copies
+
+_come_after = gluon.jit(dependent_launch.come_after)
 
 
 @gluon.constexpr_function
@@ -73,6 +75,7 @@ def hopper_cluster_kernel(  # noqa: C901, PLR0912, PLR0915, PLR0917 - its steps 
     CLUSTER_M: gl.constexpr,
     CLUSTER_N: gl.constexpr,
     B_BY_COLUMNS: gl.constexpr,
+    DEPENDENT: gl.constexpr,
 ):
     """Multiply two matrices on Hopper's tensor cores, a tile a program, with loads that programs share.
 
@@ -119,10 +122,18 @@ def hopper_cluster_kernel(  # noqa: C901, PLR0912, PLR0915, PLR0917 - its steps 
     row = gl.program_id(0) * ROWS
     column = gl.program_id(1) * (COLUMNS + MORE)
     steps = gl.cdiv(K, DEPTH)
+    if DEPENDENT:
+        for i in range(min(steps, STAGES)):
+            mbarrier.init(full.index(i), count=1)
+        fence_async_shared()
+        if CLUSTER > 1:
+            hopper_cluster_barriers.publish()
+        _come_after(DEPENDENT)
     for i in range(min(steps, STAGES)):
         ready = full.index(i)
-        mbarrier.init(ready, count=1)
-        fence_async_shared()
+        if not DEPENDENT:
+            mbarrier.init(ready, count=1)
+            fence_async_shared()
         mbarrier.expect(ready, NBYTES)
         # What nobody else gets need not wait for others to have their barriers.
         if not SHARED_A:
@@ -130,7 +141,8 @@ def hopper_cluster_kernel(  # noqa: C901, PLR0912, PLR0915, PLR0917 - its steps 
         if not SHARED_B:
             _load_b(b_desc, b_more_desc, b_ring, b_more_ring, i * DEPTH, column, ready, i, B_BY_COLUMNS, SHARED_B)
     if CLUSTER > 1:
-        hopper_cluster_barriers.publish()
+        if not DEPENDENT:
+            hopper_cluster_barriers.publish()
         for i in range(min(steps, STAGES)):
             ready = full.index(i)
             if SHARED_A:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flopwatch.kernels.hopper_matmul import OTHER_GROUPS, TILES, can_multiply, prepare_hopper
-from flopwatch.kernels.stream_k import Balance
+from flopwatch.kernels.hopper_matmul import TILES, can_multiply, named, prepare_hopper
 
 if TYPE_CHECKING:
     from flopwatch.kernels.hopper_matmul import HopperConfig
@@ -32,18 +31,8 @@ FP8_TILES = tuple(replace(tile, block_k=_DEPTH) for tile in TILES)
 FP8_PROMOTED_TILES = tuple(tile for tile in FP8_TILES if tile.rows * tile.block_n <= _MOST_PROMOTED * 128)
 
 
-def _named(tiles: tuple[HopperConfig, ...]) -> MappingProxyType[str, HopperConfig]:
-    configs = (
-        replace(tile, group_m=group_m, balance=balance)
-        for tile in tiles
-        for group_m in (tile.group_m, *OTHER_GROUPS)
-        for balance in Balance
-    )
-    return MappingProxyType({str(config): config for config in configs})
-
-
 #: All that may be chosen, by name, where the tensor cores sum along all of K, and where they do not.
-FP8_CONFIGS = MappingProxyType({False: _named(FP8_TILES), True: _named(FP8_PROMOTED_TILES)})
+FP8_CONFIGS = MappingProxyType({False: named(FP8_TILES), True: named(FP8_PROMOTED_TILES)})
 
 
 def can_multiply_fp8(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> bool:

@@ -13,12 +13,15 @@ import torch
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from flopwatch.kernels import dependent_launch
 from flopwatch.kernels.hopper_matmul_kernel import hopper_matmul_kernel
 from flopwatch.kernels.prepared import Prepared
 from flopwatch.kernels.stream_k import Balance, Schedule
 from flopwatch.kernels.workspace import Workspace, in_workspace, without_workspace, workspace_for
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from flopwatch.kernels.launch import Arrange
 
 #: Of a multiprocessor, for its threads.
@@ -40,6 +43,8 @@ class HopperConfig:
         group_m: rows of tiles that are numbered together, to share panels in L2.
         balance: which tiles programs share.
         per_processor: programs that shall run on one multiprocessor at once, one or two.
+        dependent: whether programs come before the launch in front of theirs has ended
+            (`flopwatch.kernels.dependent_launch`).
     """
 
     consumers: int
@@ -52,6 +57,7 @@ class HopperConfig:
     group_m: int = 8
     balance: Balance = Balance.WHOLE
     per_processor: int = 1
+    dependent: bool = False
 
     @property
     def block_m(self) -> int:
@@ -83,11 +89,11 @@ class HopperConfig:
 
     def __str__(self) -> str:
         """Name it in a table, such as "128x256x64 s4 w2 c4/2 g8 whole"."""
-        name = (
+        return (
             f"{self.block_m}x{self.block_n}x{self.block_k} s{self.stages} w{self.consumers} "
             f"c{self.slices}/{self.c_buffers} g{self.group_m} {self.balance.value}"
+            f"{'' if self.per_processor == 1 else f' x{self.per_processor}'}{' pdl' if self.dependent else ''}"
         )
-        return name if self.per_processor == 1 else f"{name} x{self.per_processor}"
 
 
 def _config(  # noqa: PLR0917 - a row of the table below
@@ -124,16 +130,22 @@ TILES = (
 
 #: Rows of tiles that are numbered together: 8, as TILES have them, or these.
 OTHER_GROUPS = (4, 16)
-#: All that may be chosen, by name: each tile, in each order of tiles and way to share them.
-CONFIGS = MappingProxyType(
-    {
-        str(config): config
-        for tile in TILES
+
+
+def named(tiles: Iterable[HopperConfig]) -> Mapping[str, HopperConfig]:
+    """Return all that may be chosen, by name: each tile, in each order of tiles and way to share and to launch them."""
+    configs = (
+        replace(tile, group_m=group_m, balance=balance, dependent=dependent)
+        for tile in tiles
         for group_m in (tile.group_m, *OTHER_GROUPS)
         for balance in Balance
-        for config in (replace(tile, group_m=group_m, balance=balance),)
-    }
-)
+        for dependent in (False, True)
+    )
+    return MappingProxyType({str(config): config for config in configs})
+
+
+#: All that may be chosen for operands of 16 bits, by name.
+CONFIGS = named(TILES)
 
 _GLUON_DTYPES = {
     torch.float16: gl.float16,
@@ -230,6 +242,7 @@ def prepare_hopper(
             "PER_COLUMN": False,
             "PROMOTE": False,
             "num_warps": 4,
+            **dependent_launch.constants(dependent=config.dependent),
             **options,
         },
         arrange=arrange,

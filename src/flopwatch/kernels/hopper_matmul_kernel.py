@@ -22,9 +22,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     tma,
 )
 
-from flopwatch.kernels import tiles, tma_copies
+from flopwatch.kernels import dependent_launch, tiles, tma_copies
 from flopwatch.kernels.hopper_matmul_sums import load_scales, promoted_sum, scaled, tensor_core_sum
 
+_come_after = gluon.jit(dependent_launch.come_after)
 _tile_position = gluon.jit(tiles.tile_position)
 _visits = gluon.jit(tiles.visits)
 _visit = gluon.jit(tiles.visit)
@@ -299,6 +300,7 @@ def hopper_matmul_kernel(  # noqa: PLR0917 - a kernel's arguments
     PER_ROW: gl.constexpr,
     PER_COLUMN: gl.constexpr,
     PROMOTE: gl.constexpr,
+    DEPENDENT: gl.constexpr,
 ):
     """Multiply two matrices on Hopper's tensor cores.
 
@@ -337,6 +339,7 @@ def hopper_matmul_kernel(  # noqa: PLR0917 - a kernel's arguments
         mbarrier.init(full.index(i), count=1)
         mbarrier.init(empty.index(i), count=CONSUMERS)
     fence_async_shared()
+    _come_after(DEPENDENT)
     tiles_m = gl.cdiv(M, ROWS * CONSUMERS)
     tiles_n = gl.cdiv(N, COLUMNS)
     steps = gl.cdiv(K, DEPTH)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import torch
 
+from flopwatch.kernels import dependent_launch
 from flopwatch.kernels.hopper_matmul import _descriptor, _has_mapped_rows, can_multiply
 from flopwatch.kernels.hopper_short_kernel import hopper_short_kernel
 from flopwatch.kernels.prepared import Prepared
@@ -27,6 +28,8 @@ class ShortConfig:
         warps: four or eight; eight need 128 rows, or two instructions' columns.
         per_processor: programs that fit one multiprocessor at once, by their shared memory.
         through_shared: whether C leaves by the tensor memory accelerator, or from registers.
+        dependent: whether programs come before the launch in front of theirs has ended
+            (`flopwatch.kernels.dependent_launch`).
     """
 
     block_m: int
@@ -36,12 +39,13 @@ class ShortConfig:
     warps: int = 4
     per_processor: int = 1
     through_shared: bool = True
+    dependent: bool = False
 
     def __str__(self) -> str:
         """Name it in a table, such as "short 64x128x64 s4 w4 x2 tma"."""
         return (
             f"short {self.block_m}x{self.block_n}x{self.block_k} s{self.stages} w{self.warps} x{self.per_processor} "
-            f"{'tma' if self.through_shared else 'direct'}"
+            f"{'tma' if self.through_shared else 'direct'}{' pdl' if self.dependent else ''}"
         )
 
 
@@ -68,7 +72,13 @@ SHORT_TILES = (
 )
 #: All that may be chosen, by name.
 SHORT = MappingProxyType(
-    {str(config): config for tile in SHORT_TILES for config in (tile, replace(tile, through_shared=False))}
+    {
+        str(config): config
+        for tile in SHORT_TILES
+        for through_shared in (True, False)
+        for dependent in (False, True)
+        for config in (replace(tile, through_shared=through_shared, dependent=dependent),)
+    }
 )
 
 
@@ -117,6 +127,7 @@ def prepare_short(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: S
             "STAGES": config.stages,
             "B_BY_COLUMNS": by_columns,
             "THROUGH_SHARED": config.through_shared,
+            **dependent_launch.constants(dependent=config.dependent),
             "num_warps": config.warps,
         },
         arrange=_with_c_twice,

@@ -23,7 +23,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from flopwatch.kernels import tma_copies
+from flopwatch.kernels import dependent_launch, tma_copies
+
+_come_after = gluon.jit(dependent_launch.come_after)
 
 
 @gluon.jit
@@ -50,7 +52,7 @@ def _b_operand(b_ring, stage, B_BY_COLUMNS: gl.constexpr):
 
 
 @gluon.jit(do_not_specialize=["M", "N", "K", "stride_cm"])
-def hopper_short_kernel(  # noqa: PLR0917 - a kernel's arguments
+def hopper_short_kernel(  # noqa: PLR0915, PLR0917 - its steps in their order; a kernel's arguments
     a_desc,  # (M, K), in boxes of a step
     b_desc,  # (K, N); (N, K) with B_BY_COLUMNS
     c_desc,  # (M, N), in boxes of a tile
@@ -62,6 +64,7 @@ def hopper_short_kernel(  # noqa: PLR0917 - a kernel's arguments
     STAGES: gl.constexpr,
     B_BY_COLUMNS: gl.constexpr,
     THROUGH_SHARED: gl.constexpr,
+    DEPENDENT: gl.constexpr,
 ):
     """Multiply two matrices on Hopper's tensor cores, a tile a program.
 
@@ -99,9 +102,15 @@ def hopper_short_kernel(  # noqa: PLR0917 - a kernel's arguments
     steps = gl.cdiv(K, DEPTH)
     # Each barrier is made just before its loads, in a loop that stays one: all of them first, and unrolled, were 318
     # instructions before the first load, of which some 70 are left (sm_90, triton 3.7.1, 2026-11-22).
-    for i in range(min(steps, STAGES)):
-        mbarrier.init(full.index(i), count=1)
+    if DEPENDENT:
+        for i in range(min(steps, STAGES)):
+            mbarrier.init(full.index(i), count=1)
         fence_async_shared()
+        _come_after(DEPENDENT)
+    for i in range(min(steps, STAGES)):
+        if not DEPENDENT:
+            mbarrier.init(full.index(i), count=1)
+            fence_async_shared()
         _load(a_desc, b_desc, a_ring, b_ring, full, row, column, i, i, B_BY_COLUMNS, pred=True)
 
     accumulator = gl.zeros([ROWS, COLUMNS], gl.float32, layout)

@@ -25,7 +25,7 @@ from flopwatch.kernels.hopper_cluster import CLUSTER, prepare_cluster
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, can_multiply_fp8, prepare_hopper_fp8
 from flopwatch.kernels.hopper_matmul import CONFIGS, can_multiply, prepare_hopper
 from flopwatch.kernels.hopper_short import SHORT, can_multiply_short, prepare_short
-from flopwatch.kernels.known import PLAIN, TABLES, key_text, known_choices
+from flopwatch.kernels.known import PLAIN, TABLES, key_text, tabled, version_of
 from flopwatch.kernels.stream_k import STREAM_K, prepare_stream_k
 from flopwatch.kernels.thin_fp8 import MOST_FP8_ROWS, THIN_FP8, prepare_thin_fp8
 from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, prepare_thin
@@ -218,21 +218,23 @@ def _choice(kernels: tuple[str, ...], key: str, operands: Sequence[torch.Tensor]
 @functools.cache
 def known_routes(kernels: tuple[str, ...], folder: Path) -> Mapping[tuple[str, str], tuple[str, str]]:
     """Return the kernel and the configuration of each choice that names one of these, by the GPU's name and the key."""
-    return {place: (kernel, config) for kernel in kernels for place, config in known_choices(kernel, folder).items()}
+    return {
+        (entry["gpu"], choice["key"]): (choice["kernel"], choice["config"])
+        for entry, choice in tabled(folder)
+        if choice["kernel"] in kernels and _is_had(choice)
+    }
+
+
+def _is_had(choice: Mapping[str, str]) -> bool:
+    """Tell whether this Triton has what a choice names: clusters have come with one, and may go with another."""
+    return choice["kernel"] != "hopper_cluster_kernel" or choice["config"] in CLUSTER
 
 
 def _is_hopper(tensor: torch.Tensor) -> bool:
     """Tell whether kernels in Gluon for Hopper run: there, and with a Triton whose Gluon they were compiled with."""
-    if torch.version.hip is not None or triton_version() > _NEWEST_GLUON:  # ROCm calls gfx90a 9.0, too
+    if torch.version.hip is not None or version_of(triton.__version__) > _NEWEST_GLUON:  # ROCm calls gfx90a 9.0, too
         return False
     return torch.cuda.get_device_capability(tensor.device) == _HOPPER
-
-
-@functools.cache
-def triton_version() -> tuple[int, int]:
-    """Return the installed Triton's (major, minor)."""
-    major, minor = triton.__version__.split(".")[:2]
-    return int(major), int(minor)
 
 
 def _processors(tensor: torch.Tensor) -> int:

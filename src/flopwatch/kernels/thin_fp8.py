@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from flopwatch.kernels.hopper_fp8 import with_scales
-from flopwatch.kernels.thin_matmul import ThinConfig, prepare_thin
+from flopwatch.kernels.thin_matmul import ThinConfig, named, prepare_thin
 
 if TYPE_CHECKING:
     import torch
@@ -62,9 +62,7 @@ WIDE = (
 #: All that may be chosen, by name, where the tensor cores sum along all of K, and where they do not.
 THIN_FP8 = MappingProxyType(
     {
-        promotes: MappingProxyType(
-            {str(config): config for config in (*CANDIDATES, *WIDE) if not promotes or config.block_k <= _DEPTH}
-        )
+        promotes: named(config for config in (*CANDIDATES, *WIDE) if not promotes or config.block_k <= _DEPTH)
         for promotes in (False, True)
     }
 )

@@ -10,7 +10,7 @@ Chosen by `triton_matmul` where a table says so (`flopwatch.kernels.routes`), an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -18,16 +18,21 @@ import torch
 import triton
 import triton.language as tl
 
+from flopwatch.kernels import dependent_launch
 from flopwatch.kernels.eights import eights, in_eights
 from flopwatch.kernels.prepared import Prepared
 from flopwatch.kernels.stream_k import Schedule
 from flopwatch.kernels.workspace import Workspace, in_workspace, without_workspace, workspace_for
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from flopwatch.kernels.launch import Arrange
 
 #: Rows of A that are thin.
 MOST_ROWS = 64
+
+_come_after = triton.jit(dependent_launch.come_after)
 
 
 @triton.jit  # type: ignore[untyped-decorator] # Triton ships no types
@@ -62,7 +67,7 @@ def _load_scale(pointer, places, mask, MANY: tl.constexpr):  # type: ignore[no-u
 
 
 @triton.jit  # type: ignore[untyped-decorator] # Triton ships no types
-def thin_matmul_kernel(  # type: ignore[no-untyped-def] # Triton types them # noqa: PLR0917 - a kernel's arguments
+def thin_matmul_kernel(  # type: ignore[no-untyped-def] # Triton types them # noqa: PLR0915, PLR0917 - as Triton has it
     a_ptr,  # (M, K)
     b_ptr,  # (K, N)
     c_ptr,  # (M, N)
@@ -89,6 +94,7 @@ def thin_matmul_kernel(  # type: ignore[no-untyped-def] # Triton types them # no
     PER_ROW: tl.constexpr,
     PER_COLUMN: tl.constexpr,
     PROMOTE: tl.constexpr,
+    DEPENDENT: tl.constexpr,
     EIGHTS: tl.constexpr = "",
 ):
     """Multiply few rows by a matrix.
@@ -120,6 +126,7 @@ def thin_matmul_kernel(  # type: ignore[no-untyped-def] # Triton types them # no
         M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm = in_eights(
             M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, EIGHTS
         )
+    _come_after(DEPENDENT)
     tile, split = tl.program_id(0), tl.program_id(1)
     steps = tl.cdiv(K, BLOCK_K)
     begin, end = split * steps // SPLITS, (split + 1) * steps // SPLITS
@@ -183,6 +190,8 @@ class ThinConfig:
         num_warps: warps per program.
         num_stages: steps of loads in flight.
         upright: whether the tensor cores compute C and not its transpose, in tiles of at least 64 rows.
+        dependent: whether programs come before the launch in front of theirs has ended
+            (`flopwatch.kernels.dependent_launch`).
     """
 
     block_n: int
@@ -191,11 +200,12 @@ class ThinConfig:
     num_warps: int = 4
     num_stages: int
     upright: bool = False
+    dependent: bool = False
 
     def __str__(self) -> str:
         """Name it in a table, such as "thin 128x64/8 w4 s4"."""
         name = f"thin {self.block_n}x{self.block_k}/{self.splits} w{self.num_warps} s{self.num_stages}"
-        return f"{name} upright" if self.upright else name
+        return f"{name}{' upright' if self.upright else ''}{' pdl' if self.dependent else ''}"
 
     def block_m(self, rows: int) -> int:
         """Return the rows of a tile: as few as the tensor cores take."""
@@ -218,8 +228,16 @@ CANDIDATES = (
     ThinConfig(block_n=64, block_k=128, splits=2, num_stages=7),
     ThinConfig(block_n=32, block_k=128, splits=1, num_stages=9, upright=True),
 )
-#: By name.
-THIN = MappingProxyType({str(config): config for config in CANDIDATES})
+
+
+def named(candidates: Iterable[ThinConfig]) -> Mapping[str, ThinConfig]:
+    """Return all that may be chosen, by name: each of these, launched in either way."""
+    configs = (replace(config, dependent=dependent) for config in candidates for dependent in (False, True))
+    return MappingProxyType({str(config): config for config in configs})
+
+
+#: All that may be chosen for operands of 16 bits, by name.
+THIN = named(CANDIDATES)
 
 
 def prepare_thin(
@@ -255,6 +273,7 @@ def prepare_thin(
             "PROMOTE": False,
             "num_warps": config.num_warps,
             "num_stages": config.num_stages,
+            **dependent_launch.constants(dependent=config.dependent),
         },
         arrange=arrange,
     )
