@@ -36,8 +36,10 @@ def marked(mark: Mark, *case_ids: str) -> list[Timed]:
     return [Timed(case_id=case_id, mark=mark) for case_id in case_ids]
 
 
-def applied(*timed: Timed, waivers: tuple[Waiver, ...] = (WAIVER,), today: date = TODAY) -> tuple[WaiverUse, ...]:
-    return apply_waivers(waivers, timed, declared=CASES, today=today)
+def applied(
+    *timed: Timed, waivers: tuple[Waiver, ...] = (WAIVER,), selected: tuple[str, ...] = CASES, today: date = TODAY
+) -> tuple[WaiverUse, ...]:
+    return apply_waivers(waivers, timed, declared=CASES, selected=selected, today=today)
 
 
 def states(*uses: WaiverUse) -> list[tuple[str, WaiverState]]:
@@ -117,8 +119,15 @@ def test_an_expired_waiver_fails_beside_one_that_still_holds() -> None:
     assert uses[0].waiver == general
 
 
-def test_an_expired_waiver_of_cases_that_were_not_measured_is_left_alone() -> None:
-    assert applied(*marked(Mark.SAME, "Matmul[1]"), waivers=(EXPIRED,)) == ()
+def test_an_expired_waiver_fails_a_run_that_judged_no_time_too() -> None:
+    uses = applied(waivers=(EXPIRED,))
+
+    assert states(*uses) == [("", WaiverState.EXPIRED)]
+    assert waivers_exit_code(uses, ExitCode.OK) is ExitCode.USAGE
+
+
+def test_an_expired_waiver_of_cases_that_were_not_selected_is_left_alone() -> None:
+    assert applied(*marked(Mark.SAME, "Matmul[1]"), waivers=(EXPIRED,), selected=("Matmul[1]",)) == ()
 
 
 def test_a_waiver_that_no_case_needs_is_a_note() -> None:

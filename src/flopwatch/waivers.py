@@ -143,7 +143,12 @@ def _value_problem(key: str, value: object, kind: type[Any]) -> str:
 
 
 def apply_waivers(
-    waivers: Sequence[Waiver], timed: Iterable[Timed], *, declared: Collection[str], today: date
+    waivers: Sequence[Waiver],
+    timed: Iterable[Timed],
+    *,
+    declared: Collection[str],
+    selected: Collection[str],
+    today: date,
 ) -> tuple[WaiverUse, ...]:
     """Hold the verdicts of a run against the waivers.
 
@@ -152,17 +157,21 @@ def apply_waivers(
     slower when it is proved slower than its margin: a slowdown at the limit does not fail one run in two.
 
     A waiver is called unused when none of the cases that it matches is slower and all of them were judged, or when the
-    suites declare no such case. A run of a selection, or without a GPU, calls none unused that it did not look at.
+    suites declare no such case. A run of a selection, or without a GPU, calls none unused that it did not look at. One
+    that has expired is told of in every run of one of its cases, whether or not its time is judged: a change that
+    leaves the case alone, or a machine without a GPU, must not hide it.
 
     Args:
         waivers: of the repository.
         timed: the cases whose time was judged.
         declared: the names of all cases that the suites declare.
+        selected: of these, the names of the cases that the run is of.
         today: the day of the run.
 
     >>> waiver = Waiver(case="Add*", reason="int64", owner="Ada", until=date(2026, 12, 31), limit_percent=5)
     >>> slower = Timed(case_id="Add[1]", mark=Mark.SLOWER, log_ratio=0.02, lower=0.015)
-    >>> apply_waivers([waiver], [slower], declared=["Add[1]"], today=date(2026, 12, 1))[0].state
+    >>> cases = ["Add[1]"]
+    >>> apply_waivers([waiver], [slower], declared=cases, selected=cases, today=date(2026, 12, 1))[0].state
     <WaiverState.WAIVED: 'waived'>
     """
     timed = tuple(timed)
@@ -171,7 +180,7 @@ def apply_waivers(
     used = {use.waiver for use in uses}
     for waiver in waivers:
         if waiver not in used:
-            uses += _of_idle(waiver, timed, declared=declared, today=today)
+            uses += _of_idle(waiver, timed, declared=declared, selected=selected, today=today)
     return tuple(uses)
 
 
@@ -210,11 +219,13 @@ def _of_slower(case: Timed, active: Sequence[Waiver]) -> list[WaiverUse]:
     return [WaiverUse(waiver=waiver, state=state, text=text, case_id=case.case_id, log_ratio=case.log_ratio)]
 
 
-def _of_idle(waiver: Waiver, timed: Sequence[Timed], *, declared: Collection[str], today: date) -> list[WaiverUse]:
+def _of_idle(
+    waiver: Waiver, timed: Sequence[Timed], *, declared: Collection[str], selected: Collection[str], today: date
+) -> list[WaiverUse]:
     """Return what is to be said of a waiver that decided over no slower case."""
     judged = [case for case in timed if matches(waiver.case, case.case_id)]
     expected = {case_id for case_id in declared if matches(waiver.case, case_id)}
-    if judged and today > waiver.until:
+    if today > waiver.until and any(matches(waiver.case, case_id) for case_id in selected):
         ago = (today - waiver.until).days
         return [
             WaiverUse(

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -143,6 +144,19 @@ def test_a_budget_for_times_that_are_not_measured_is_told_of(toy: ToyRepository)
         "without a GPU no time is measured: a budget or pins change nothing"
     ]
     assert [note for note in gate(toy).notes if "budget" in note] == []
+
+
+def test_a_waiver_that_has_expired_fails_the_gate_where_no_time_is_judged_too(toy: ToyRepository) -> None:
+    with (toy.root / "pyproject.toml").open("a", encoding="utf-8") as project:
+        project.write(
+            '\n[[tool.flopwatch.waivers]]\ncase = "Scale[*"\nreason = "int64"\nowner = "Ada"\n'
+            "until = 2026-11-30\nlimit_percent = 5.0\n"
+        )
+    in_time, late = (gate(toy, base="HEAD", today=date(2026, month, 30)) for month in (11, 12))
+
+    assert (in_time.exit_code, in_time.waivers) == (0, ())
+    assert late.exit_code == 2
+    assert [use.text.partition(":")[0] for use in late.waivers] == ["expired 30 days ago"]
 
 
 def test_a_kernel_that_no_longer_compiles_fails_the_gate(toy: ToyRepository) -> None:

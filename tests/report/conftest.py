@@ -323,7 +323,8 @@ def on(today: dt.date) -> GateResult:
         for verdict in verdicts
         if (found := verdict.time) is not None
     ]
-    uses = apply_waivers([waiver, old], measured, declared=[verdict.case.id for verdict in verdicts], today=today)
+    cases = [verdict.case.id for verdict in verdicts]
+    uses = apply_waivers([waiver, old], measured, declared=cases, selected=cases, today=today)
     return replace(CLEAN, verdicts=verdicts, waivers=uses, notes=())
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from flopwatch.config import Config
     from flopwatch.gate.conclusions import WatchedConclusion
-    from flopwatch.measure.protocol import Hello
     from flopwatch.model import Case
 
 #: Finds out what became of the conclusions that the repository watches, by the two sides, on a GPU.
@@ -140,7 +139,7 @@ def run_gate(
         pairs=times.pairs,
         planned_pairs=times.planned_pairs,
         conclusions=conclusions,
-        waivers=_waived(config, times.verdicts, found.hello, today),
+        waivers=_waived(config, times.verdicts, found, today),
         unfit=times.unfit,
         interrupted=times.interrupted,
         seconds=time.monotonic() - start,
@@ -167,8 +166,10 @@ def _on_gpu(
         return measure_times(sides, verdicts, watch=watch, observer=observer, toss=toss, design=design), machine
 
 
-def _waived(config: Config, verdicts: Sequence[CaseVerdict], hello: Hello, today: dt.date) -> tuple[WaiverUse, ...]:
-    """Hold the verdicts on time against the waivers; without a GPU there are none."""
+def _waived(
+    config: Config, verdicts: Sequence[CaseVerdict], found: StaticFindings, today: dt.date
+) -> tuple[WaiverUse, ...]:
+    """Hold the verdicts on time against the waivers; without a GPU there are no verdicts."""
     timed = [
         Timed(
             case_id=verdict.case.id,
@@ -180,5 +181,6 @@ def _waived(config: Config, verdicts: Sequence[CaseVerdict], hello: Hello, today
         for result in (verdict.time, verdict.launch)
         if result is not None
     ]
-    declared = [entry.case.id for entry in hello.declared if entry.own]
-    return apply_waivers(config.waivers, timed, declared=declared, today=today)
+    declared = [entry.case.id for entry in found.hello.declared if entry.own]
+    selected = [entry.case.id for entry in found.declared]
+    return apply_waivers(config.waivers, timed, declared=declared, selected=selected, today=today)
