@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 import pytest
 
-from flopwatch.gate.choices import TIE, TRIALS, UNSTABLE, changed_choices, settle, with_choices_of
+from flopwatch.gate.choices import TIE, TRIALS, UNSTABLE, changed_choices, off_pins, settle, with_choices_of
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure.client import CaseFailed, Mode, Worker
 from flopwatch.measure.protocol import Method, Plan, Prepared
@@ -235,3 +235,30 @@ def test_a_changed_choice_is_told_of_each_launch_that_both_sides_know(
     base: tuple[Choice, ...], head: tuple[Choice, ...], expected: list[str]
 ) -> None:
     assert list(changed_choices(base, head)) == expected
+
+
+NOT_WIDE = "k has no configuration wide, and runs in tall"
+NO_PIN = "k has no pin, and was tuned"
+
+
+@pytest.mark.parametrize(
+    ("pins", "base", "head", "expected"),
+    [
+        (chosen("wide"), chosen("wide", BOTH), chosen("wide"), []),
+        (chosen("wide"), chosen("tall", BOTH), chosen("wide"), [f"base: {NOT_WIDE}"]),
+        (chosen("wide"), chosen("tall"), chosen("tall"), [f"either side: {NOT_WIDE}"]),
+        ((), chosen("tall", BOTH), chosen("wide", BOTH), [f"either side: {NO_PIN}"]),
+        ((), chosen("tall"), chosen("tall"), []),  # its only candidate, which nobody timed
+        (chosen("wide"), launches(small="wide", large="wide"), launches(small="wide"), []),
+        (
+            launches(small="wide"),
+            launches(small="tall"),
+            launches(small="wide"),
+            ["base: k (small) has no configuration wide, and runs in tall"],
+        ),
+    ],
+)
+def test_what_does_not_run_in_its_pin_is_told_of(
+    pins: tuple[Choice, ...], base: tuple[Choice, ...], head: tuple[Choice, ...], expected: list[str]
+) -> None:
+    assert list(off_pins(pins, base, head)) == [f"pinned to no effect on {text}" for text in expected]

@@ -44,6 +44,7 @@ class Gpu:
     crowded: frozenset[str] = frozenset()
     recovers_after: int = 10**9
     differing: bool = False
+    tuned: dict[Arm, str] = field(default_factory=dict)
     together: threading.Barrier | None = None
     open: list[Arm] = field(default_factory=list)
     asked: Counter[tuple[Arm, str, int]] = field(default_factory=Counter)
@@ -64,10 +65,10 @@ class FakeWorker:
 
     def tune(self, _case: Case, _pins: Sequence[Choice]) -> tuple[Choice, ...]:
         self._ask("tune")
-        return ()
+        return tuple(Choice(kernel="k", config=config) for arm, config in self.gpu.tuned.items() if arm is self.arm)
 
     def bits(self, _case: Case, *, seed: int, pins: Sequence[Choice]) -> str:
-        assert pins == ()
+        assert len(pins) == len(self.gpu.tuned) // len(Arm)
         self._ask("bits")
         return f"{seed}{self.arm.value if self.gpu.differing else ''}"
 
@@ -136,6 +137,18 @@ def test_what_calls_no_autotuner_is_not_tuned_and_run_all_the_same() -> None:
 
     assert verdict.head.bits == tuple(f"{seed}" for seed in SEEDS)
     assert {what for _, what, _ in gpu.asked} == {"bits", "memory"}
+
+
+def test_a_side_that_does_not_run_in_what_is_pinned_is_told_of_and_takes_no_other_along() -> None:
+    gpu = Gpu(tuned={Arm.BASE: "wide", Arm.HEAD: "tall"})
+    pins: dict[Case, tuple[Choice, ...]] = {CASE: (Choice(kernel="k", config="wide"),)}
+    (verdict,) = check_on_gpu(FakeSides(gpu), [declared()], frozenset(), pins)
+
+    assert [choice.config for side in (verdict.base, verdict.head) for choice in side.choices] == ["wide", "tall"]
+    assert verdict.notes == (
+        "pinned to no effect on head: k has no configuration wide, and runs in tall",
+        "configuration changed: k from wide to tall",
+    )
 
 
 def test_a_verdict_has_the_work_that_the_suite_declares_be_it_measured_or_not() -> None:

@@ -18,7 +18,7 @@ from flopwatch.gate.run import GateOptions, run_gate
 from flopwatch.gate.static import StaticFindings, find_static
 from flopwatch.gate.times import Times
 from flopwatch.measure.protocol import Op
-from flopwatch.model import Mark, from_json, to_json
+from flopwatch.model import Choice, Mark, from_json, to_json
 from flopwatch.static.comparison import Severity
 
 if TYPE_CHECKING:
@@ -144,6 +144,12 @@ def test_a_budget_for_times_that_are_not_measured_is_told_of(toy: ToyRepository)
         "without a GPU no time is measured: a budget or pins change nothing"
     ]
     assert [note for note in gate(toy).notes if "budget" in note] == []
+
+
+def test_pins_of_cases_that_no_suite_declares_are_told_of(toy: ToyRepository) -> None:
+    pins: dict[str, tuple[Choice, ...]] = dict.fromkeys(("Scale[1000000,float16,flopwatch]", "Gone[1,flopwatch]"), ())
+    result = gate(toy, base="HEAD", pins=pins)
+    assert "pinned to no effect: the suites do not declare Gone[1,flopwatch]" in result.notes
 
 
 def test_a_waiver_that_has_expired_fails_the_gate_where_no_time_is_judged_too(toy: ToyRepository) -> None:

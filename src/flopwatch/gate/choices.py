@@ -20,7 +20,7 @@ from flopwatch.measure.pair import sample_pair
 from flopwatch.model import Case, Choice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 #: Pairs of processes of one side in which both choices take turns; each choice is slot 0 in half of them.
 TRIALS = 2
@@ -151,6 +151,30 @@ def changed_choices(base: Sequence[Choice], head: Sequence[Choice]) -> Iterable[
         if old and old != choice.config:
             which = f"{choice.kernel} ({choice.key})" if launches[choice.kernel] > 1 else choice.kernel
             yield f"configuration changed: {which} from {_brief(old, choice.config)}"
+
+
+def off_pins(pins: Sequence[Choice], base: Sequence[Choice], head: Sequence[Choice]) -> Iterator[str]:
+    """Say which kernels do not run in what is pinned for the case, and on which side.
+
+    A tuner can only be made to take a configuration of its own list, and what the pins do not name is tuned.
+
+    >>> tall = Choice(kernel="k", config="tall", timings_us={"tall": 9.0, "flat": 9.5})
+    >>> list(off_pins([Choice(kernel="k", config="wide")], [Choice(kernel="k", config="wide")], [tall]))
+    ['pinned to no effect on head: k has no configuration wide, and runs in tall']
+    """
+    wanted = configs_of(pins)
+    found: dict[str, list[str]] = {}
+    for arm, choices in ((Arm.BASE, base), (Arm.HEAD, head)):
+        for choice in choices:
+            which = f"{choice.kernel} ({choice.key})" if choice.key else choice.kernel
+            config = wanted.get((choice.kernel, choice.key), wanted.get((choice.kernel, "")))
+            if config is None and choice.timings_us:
+                found.setdefault(f"{which} has no pin, and was tuned", []).append(arm.value)
+            elif config not in (None, choice.config):
+                text = f"{which} has no configuration {config}, and runs in {choice.config}"
+                found.setdefault(text, []).append(arm.value)
+    for text, arms in found.items():
+        yield f"pinned to no effect on {'either side' if len(arms) > 1 else arms[0]}: {text}"
 
 
 def _brief(old: str, new: str) -> str:

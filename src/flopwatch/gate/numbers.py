@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from flopwatch.gate.choices import changed_choices, settle
+from flopwatch.gate.choices import changed_choices, off_pins, settle
 from flopwatch.gate.result import CaseVerdict
 from flopwatch.gate.sides import Arm, Sides
 from flopwatch.measure.client import CaseFailed, Mode, Worker, side_by_side
@@ -60,15 +60,22 @@ def check_on_gpu(
 ) -> tuple[CaseVerdict, ...]:
     """Tune, run and compare every case at its full size; those that are identical need not run.
 
-    `untuned` cases have nothing to tune. Tuning has the GPU to itself, one side at a time. Results and memory are the
-    same beside another process: there both sides are asked at once. Results that are equal bit by bit on all seeds need
-    no reference. Where they differ, both are held against it.
+    `untuned` cases have nothing to tune. Those in `pins` are told of where they do not run in what these name.
+
+    Tuning has the GPU to itself, one side at a time. Results and memory are the same beside another process: there both
+    sides are asked at once. Results that are equal bit by bit on all seeds need no reference. Where they differ, both
+    are held against it.
     """
     running = [entry for entry in declared if entry.case not in identical]
     cases = [entry.case for entry in running]
     tuning = [case for case in cases if case not in untuned]
     tuned = {arm: dict.fromkeys(cases, Side()) | _tune(sides, arm, tuning, pins) for arm in Arm}
-    notes = _settle(sides, tuned)
+    of_pins = {
+        case: tuple(off_pins(pins[case], tuned[Arm.BASE][case].choices, tuned[Arm.HEAD][case].choices))
+        for case in tuning
+        if case in pins
+    }
+    notes = _settle(sides, tuned, pinned=frozenset(case for case in cases if pins.get(case)))
     ran = _ask_all(sides, _results, tuned)
     differing = [case for case in cases if not _equal(ran[Arm.BASE][case], ran[Arm.HEAD][case])]
     compared = _ask_all(sides, _numbers, {arm: {case: ran[arm][case] for case in differing} for arm in Arm})
@@ -79,7 +86,7 @@ def check_on_gpu(
                 case=entry.case,
                 base=base[entry.case],
                 head=head[entry.case],
-                notes=notes.get(entry.case, ()),
+                notes=(*of_pins.get(entry.case, ()), *notes.get(entry.case, ())),
             ),
             _ceiling(sides, entry),
         )
@@ -151,9 +158,15 @@ def _perhaps_by_accident(failure: Failure | None) -> bool:
     return failure.kind in PERHAPS_BY_ACCIDENT or any(words in failure.message for words in _NO_MEMORY)
 
 
-def _settle(sides: Sides, tuned: Found) -> dict[Case, tuple[str, ...]]:
-    """Let both sides run what is faster there where their tuners chose differently; return what is to be noted."""
-    chosen = {arm: {case: side.choices for case, side in tuned[arm].items() if side.failure is None} for arm in tuned}
+def _settle(sides: Sides, tuned: Found, *, pinned: frozenset[Case]) -> dict[Case, tuple[str, ...]]:
+    """Let both sides run what is faster there where their tuners chose differently; return what is to be noted.
+
+    What is pinned is not asked about: a side that cannot run in it must not take the other one along.
+    """
+    chosen = {
+        arm: {case: side.choices for case, side in known.items() if side.failure is None and case not in pinned}
+        for arm, known in tuned.items()
+    }
     settled = settle(sides, chosen[Arm.BASE], chosen[Arm.HEAD])
     for case, found in settled.items():
         for arm, choices in ((Arm.BASE, found.base), (Arm.HEAD, found.head)):

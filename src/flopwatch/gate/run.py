@@ -23,6 +23,7 @@ from flopwatch.measure import fitness
 from flopwatch.measure.machine import Machine, read_machine
 from flopwatch.measure.nvml import Watch
 from flopwatch.model import WORKING_TREE, Choice
+from flopwatch.report.wording import several
 from flopwatch.static.comparison import compare_facts
 from flopwatch.static.devices import find_device
 from flopwatch.static.launches import compare_cases
@@ -102,6 +103,9 @@ def run_gate(
         )
         observer.step(f"compiling for {device}")
         found = find_static(sides, options.select)
+        known = {entry.case.id for entry in found.hello.declared}
+        if unknown := [name for name in options.pins or () if name not in known]:
+            sides.notes.append(f"pinned to no effect: the suites do not declare {several(unknown)}")
         if found.hello.gpu_uuid is None:
             observer.step("checking numbers through the interpreter")
             everything = len(found.identical) == len(found.declared)
@@ -151,7 +155,8 @@ def _on_gpu(
     sides: Sides, found: StaticFindings, options: GateOptions, observer: Observer, toss: Callable[[], bool]
 ) -> tuple[Times, Machine]:
     assert found.hello.gpu_uuid is not None  # noqa: S101 - asked by the caller
-    pins = {entry.case: (options.pins or {}).get(entry.case.id, ()) for entry in found.declared}
+    given = options.pins or {}
+    pins = {entry.case: given.get(entry.case.id, ()) for entry in found.declared} if given else {}
     running = [entry.case for entry in found.declared if entry.case not in found.identical]
     design, promise = design_for(sides, running, options.budget_s, identical=len(found.identical))
     with Watch(found.hello.gpu_uuid) as watch:
