@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from evidence.goals import CLASSES, DEVIATIONS
 from evidence.ledger import BINS
-from evidence.proportion import percent
+from evidence.proportion import interval, percent
 from evidence.svg import COLOURS, INK, Axis, Plot
 
 if TYPE_CHECKING:
@@ -84,9 +84,10 @@ def _plot_power(power: Power) -> str:
             points = []
             for detection in power.detections:
                 if detection.margin == margin:
-                    shares = [detection.found[index] / detection.runs for index in members]
-                    points.append((detection.slowdown, sum(shares) / len(shares)))
-                    plot.bar(detection.slowdown * 1.02**beside, min(shares), max(shares), colour)
+                    found, runs = [detection.found[index] for index in members], detection.runs
+                    points.append((detection.slowdown, sum(found) / (len(found) * runs)))
+                    low, high = interval(min(found), runs)[0], interval(max(found), runs)[1]
+                    plot.bar(detection.slowdown * 1.02**beside, low, high, colour)
             label = f"{name}, margin {percent(margin)} (dashed)" if margin else f"{name}, no margin"
             plot.line(points, label, colour, dashed=margin > 0)
     return plot.render()

@@ -9,8 +9,10 @@ import pytest
 from evidence import document, ledger, power
 from evidence.document import PAGE, Findings, blocks
 from evidence.figures import plots
+from evidence.proportion import interval
 from evidence.replay import Scheme
 from evidence.samples import Samples, further_recordings, recordings
+from evidence.svg import Plot
 
 from flopwatch.stats import Design, fit_prior
 
@@ -51,6 +53,20 @@ def test_findings_are_tables_and_plots(recording: Path, monkeypatch: pytest.Monk
         "evidence-levels.svg",
         "evidence-power.svg",
     }
+
+
+def test_the_bars_of_detection_enclose_every_case_of_a_class_with_what_its_runs_leave_open(
+    recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bars: list[tuple[float, float]] = []
+    monkeypatch.setattr(Plot, "bar", lambda _plot, _x, low, high, _colour: bars.append((low, high)))
+    found = power.make(recording, 1)
+    first = min(range(len(found.cases)), key=lambda index: found.time_us[index])
+    times_found = tuple(6 if index == first else 8 for index in range(len(found.cases)))
+    plots(None, replace(found, detections=(replace(found.detections[0], runs=10, found=times_found),)))
+
+    assert bars[0] == (interval(6, 10)[0], interval(8, 10)[1])
+    assert set(bars[1:]) == {interval(8, 10)}
 
 
 def test_the_page_says_what_the_kept_findings_say(page: str) -> None:
