@@ -14,6 +14,18 @@ if TYPE_CHECKING:
     from tests.conftest import ToyRepository
 
 
+@pytest.fixture(autouse=True)
+def _suites(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask no worker for the cases, which takes seconds, but in the tests that are about that."""
+    if "declared_cases" not in request.fixturenames:
+        monkeypatch.setattr("flopwatch.cli.waive.declared_cases", lambda *_: ())
+
+
+@pytest.fixture
+def declared_cases() -> None:
+    """Ask the suites."""
+
+
 def day(ahead: int) -> date:
     return datetime.now(UTC).date() + timedelta(days=ahead)
 
@@ -43,6 +55,28 @@ def test_a_waiver_is_written_shown_and_read_by_the_gate(capsys: pytest.CaptureFi
     assert after.startswith(before)
     assert after.removeprefix(before).decode().strip() in printed
     assert "Commit it" in printed
+
+
+@pytest.mark.usefixtures("declared_cases")
+@pytest.mark.parametrize(("case", "waives"), [("Scale[*,float16,*]", True), ("Scael[*", False)])
+def test_a_waiver_of_no_case_is_written_and_told_of(
+    case: str, *, waives: bool, capsys: pytest.CaptureFixture[str], toy: ToyRepository
+) -> None:
+    assert waive(toy, case, *good()) == ExitCode.OK
+    last = capsys.readouterr().out.splitlines()[-1]
+    suites = "the suites have Scale[1000000,float16,flopwatch] and 1 more."
+    told = f"No case has such a name now, so that it waives nothing; {suites}"
+    assert (last == told) is not waives
+    assert load_config(toy.root).waivers[0].case == case
+
+
+@pytest.mark.usefixtures("declared_cases")
+def test_suites_that_cannot_be_imported_keep_no_waiver_from_being_written(
+    capsys: pytest.CaptureFixture[str], toy: ToyRepository
+) -> None:
+    toy.suite.write_text("import gone", encoding="utf-8")
+    assert waive(toy, "Scael[*", *good()) == ExitCode.OK
+    assert "No case" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("typed", "percent"), [("5%", 5.0), ("5", 5.0), ("0.25 %", 0.25), ("1e1%", 10.0)])

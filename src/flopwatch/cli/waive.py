@@ -63,8 +63,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from flopwatch import git  # noqa: PLC0415 - as above
     from flopwatch.config import load_config  # noqa: PLC0415 - as above
     from flopwatch.errors import UsageError  # noqa: PLC0415 - as above
+    from flopwatch.pattern import matches  # noqa: PLC0415 - as above
     from flopwatch.pyproject import replace_file, waiver_block, with_waiver  # noqa: PLC0415 - as above
     from flopwatch.report.waivers import print_waivers  # noqa: PLC0415 - as above
+    from flopwatch.report.wording import several  # noqa: PLC0415 - as above
 
     root = git.repository_root(arguments.repository)
     config = load_config(root)
@@ -86,7 +88,30 @@ def _run(arguments: argparse.Namespace) -> int:
     replace_file(path, with_waiver(path.read_bytes(), waiver))
     advice = "Commit it with the change that it excuses; a gate says which waivers no case needs."
     print(f"Added to {path}:\n\n{waiver_block(waiver)}\n{advice}")  # noqa: T201 - as asked
+    cases = declared_cases(root, config)
+    if cases and not any(matches(waiver.case, case) for case in cases):
+        print(f"No case has such a name now, so that it waives nothing; the suites have {several(cases)}.")  # noqa: T201 - likewise
     return 0
+
+
+def declared_cases(root: Path, config: Config) -> tuple[str, ...]:
+    """Return the names of the cases under test in the working tree; none where a suite cannot be imported here."""
+    from flopwatch.errors import FlopwatchError  # noqa: PLC0415 - so that --help answers at once
+    from flopwatch.measure.client import Code, Mode, Worker  # noqa: PLC0415 - as above
+
+    code = Code(
+        benchmarks=root / config.benchmarks,
+        tree=root,
+        source=config.source,
+        packages=config.packages,
+        device=config.device,
+    )
+    try:
+        with Worker(Mode.STATIC, code) as worker:
+            hello = worker.hello
+    except FlopwatchError:
+        return ()
+    return () if hello.import_failures else tuple(entry.case.id for entry in hello.declared if entry.own)
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, object]:
