@@ -23,7 +23,7 @@ from evidence.samples import FOLDER
 from evidence.wall_time import PLANS
 from evidence.wall_time_records import STEPS, Run, WallTime, kept
 from flopwatch.model import from_json
-from flopwatch.units import format_seconds
+from flopwatch.units import format_seconds, short_commit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,12 +89,13 @@ def _origin(ledger: Ledger) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in origin.versions.items())
     text = (
         f"One {origin.gpu}, {origin.date}, driver {origin.driver}, {versions}: {origin.pairs} pairs of processes that\n"
-        f"ran every case in turns, `evidence/h200/{origin.file}`, recorded by\n\n"
-        f"```console\n$ {origin.command}\n```"
+        f"ran every case of commit {short_commit(origin.commit)} in turns, `evidence/h200/{origin.file}`, recorded by\n"
+        f"\n```console\n$ {origin.command}\n```"
     )
     further = (
         f"What a pair errs by is told of {more.pairs} further pairs too, `evidence/h200/{more.file}`, of the cases that"
-        f" were\nsampled there as they are now ({more.gpu}, {more.date}, `{more.command}`). Runs draw none of"
+        f" were\nsampled there as they are now ({more.gpu}, {more.date}, commit {short_commit(more.commit)},"
+        f" `{more.command}`). Runs draw none of"
         " them."
         for more in ledger.further
     )
@@ -252,7 +253,7 @@ def _spins(power: Power) -> str:
         )
     heads = ("case", "base", "asked", "calibrated", "measured", "margin", "found", "95 % interval")
     recorded = [
-        f"One {origin.gpu}, {origin.date}: {origin.pairs} pairs of each slowdown,"
+        f"One {origin.gpu}, {origin.date}, commit {short_commit(origin.commit)}: {origin.pairs} pairs of each slowdown,"
         f" `evidence/h200/{origin.file}`, recorded by\n\n```console\n$ {_typed(origin.command)}\n```"
         for origin in power.spin_origins
     ]

@@ -47,6 +47,7 @@ class Origin:
         date: of the recording.
         command: that made it.
         pairs: of processes in it.
+        commit: of the kernels that were recorded.
     """
 
     file: str
@@ -57,6 +58,7 @@ class Origin:
     date: str
     command: str
     pairs: int
+    commit: str
 
 
 def recordings(folder: Path = FOLDER) -> list[Path]:
@@ -145,6 +147,7 @@ class Samples:
             date=self.about["date"],
             command=self.about["command"],
             pairs=len(self.seconds),
+            commit=self.about["commit"],
         )
 
     def save(self, path: Path) -> None:

@@ -36,7 +36,12 @@ def samples() -> Samples:
         seconds=seconds.astype(np.float32),
         launch_seconds=launches.astype(np.float32),
         calls=calls,
-        about={"machine": json.dumps(machine), "date": "2026-11-21", "command": "python -m evidence.record x.npz"},
+        about={
+            "machine": json.dumps(machine),
+            "date": "2026-11-21",
+            "command": "python -m evidence.record x.npz",
+            "commit": "0123456789abcdef0123456789abcdef01234567",
+        },
     )
 
 

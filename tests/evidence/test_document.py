@@ -15,6 +15,7 @@ from evidence.samples import Samples, further_recordings, recordings
 from evidence.svg import Plot
 
 from flopwatch.stats import Design, fit_prior
+from flopwatch.units import short_commit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +44,7 @@ def test_findings_are_tables_and_plots(recording: Path, monkeypatch: pytest.Monk
     findings = Findings(ledger=ledger.make(recording, 2), power=power.make(recording, 2), rivals=None)
     parts = blocks(findings)
 
+    assert "ran every case of commit 0123456789ab in turns" in parts["origin"]
     assert "| 0.5 % | 2 | **0** |" in parts["ledger"]
     assert "of the 4 cases from 100 µs up have" in parts["noise"]
     assert re.search(r"\| below 10 µs \(2\) \| 0 % \(0 %\) \|.* 100 % \(100 %\) \|", parts["power"])
@@ -102,8 +104,9 @@ def test_kernels_that_spin_are_told_of_with_their_gpu_a_line_to_type_and_what_so
     )
     text = blocks(Findings(ledger=None, power=findings, rivals=None))["spins"]
 
-    assert text.startswith(f"One {origin.gpu}, {origin.date}: 8 pairs of each slowdown,")
-    assert f"One {origin.gpu}, {origin.date}: 9 pairs of each slowdown," in text
+    where = f"One {origin.gpu}, {origin.date}, commit {short_commit(origin.commit)}"
+    assert text.startswith(f"{where}: 8 pairs of each slowdown,")
+    assert f"{where}: 9 pairs of each slowdown," in text
     assert "\n$ record -k 'Add[16 or Norm' --pairs 8\n" in text
     assert "1 cases. A run draws the slowed case from the 8 pairs or more that" in text
     assert "fewer than 31.2 % of pairs may be missing" in text
