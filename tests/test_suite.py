@@ -145,6 +145,21 @@ def test_two_suites_of_one_name_are_refused(tmp_path: Path) -> None:
         discover(folder)
 
 
+def test_a_folder_without_an_init_is_not_hidden_by_a_package_of_its_name_that_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = SUITE.format(name="Toy")
+    hidden = {tmp_path / "installed" / "mysuites": {"__init__": "", "toy": ""}, tmp_path / "mysuites": {"toy": suite}}
+    for folder, modules in hidden.items():
+        folder.mkdir(parents=True)
+        for name, text in modules.items():
+            (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path / "installed")
+
+    found = discover(tmp_path / "mysuites")
+    assert (list(found.suites), found.failures) == (["Toy"], {})
+
+
 def test_a_folder_that_is_not_there_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(SuiteError, match="does not exist"):
         discover(tmp_path / "nowhere")

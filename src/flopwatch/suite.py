@@ -6,6 +6,8 @@ A suite is an asv benchmark class, so that ``asv run`` works on it with nothing 
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
+import importlib.util
 import itertools
 import sys
 from dataclasses import dataclass
@@ -188,6 +190,8 @@ def discover(folder: Path) -> Discovery:
             f"no suites in {folder}", why="the folder does not exist", todo="set [tool.flopwatch] benchmarks"
         )
     sys.path.insert(0, str(folder.parent))
+    if not (folder / "__init__.py").exists():
+        _claim_name(folder)
     suites: dict[str, type[Suite]] = {}
     failures: dict[str, Exception] = {}
     for path in sorted(folder.glob("*.py")):
@@ -204,3 +208,14 @@ def discover(folder: Path) -> Discovery:
                 raise SuiteError(f"two suites are called {suite.__name__}", todo="suite names are unique in a folder")
             suites[suite.__name__] = suite
     return Discovery(suites=suites, failures=failures)
+
+
+def _claim_name(folder: Path) -> None:
+    """Make the folder the package of its name: one with an ``__init__.py``, anywhere on the path, would go before it.
+
+    Distributions that install their own ``benchmarks`` by mistake are not rare, and PYTHONPATH may name a repository.
+    """
+    if folder.name not in sys.modules:
+        spec = importlib.machinery.PathFinder.find_spec(folder.name, [str(folder.parent)])
+        assert spec is not None  # noqa: S101 - the folder is there
+        sys.modules[folder.name] = importlib.util.module_from_spec(spec)
