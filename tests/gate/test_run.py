@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flopwatch.errors import FlopwatchError, SuiteError, UndecidedError
-from flopwatch.gate import GateResult
+from flopwatch.gate import CaseVerdict, GateResult
 from flopwatch.gate.conclusions import WatchedConclusion
 from flopwatch.gate.run import GateOptions, run_gate
 from flopwatch.gate.static import StaticFindings, find_static
 from flopwatch.gate.times import Times
 from flopwatch.measure.protocol import Op
-from flopwatch.model import Choice, Mark, from_json, to_json
+from flopwatch.model import Case, Choice, Mark, from_json, to_json
 from flopwatch.static.comparison import Severity
+from flopwatch.stats import SeriesResult
+from flopwatch.waivers import WaiverState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -152,12 +154,16 @@ def test_pins_of_cases_that_no_suite_declares_are_told_of(toy: ToyRepository) ->
     assert "pinned to no effect: the suites do not declare Gone[1,flopwatch]" in result.notes
 
 
-def test_a_waiver_that_has_expired_fails_the_gate_where_no_time_is_judged_too(toy: ToyRepository) -> None:
+def waive_scale(toy: ToyRepository) -> None:
     with (toy.root / "pyproject.toml").open("a", encoding="utf-8") as project:
         project.write(
             '\n[[tool.flopwatch.waivers]]\ncase = "Scale[*"\nreason = "int64"\nowner = "Ada"\n'
             "until = 2026-11-30\nlimit_percent = 5.0\n"
         )
+
+
+def test_a_waiver_that_has_expired_fails_the_gate_where_no_time_is_judged_too(toy: ToyRepository) -> None:
+    waive_scale(toy)
     in_time, late = (gate(toy, base="HEAD", today=date(2026, month, 30)) for month in (11, 12))
 
     assert (in_time.exit_code, in_time.waivers) == (0, ())
@@ -374,6 +380,12 @@ def test_on_a_gpu_the_same_code_is_not_measured(toy: ToyRepository) -> None:
     assert all(verdict.identical for verdict in result.verdicts)
 
 
+def on_a_gpu(sides: Sides, select: str) -> StaticFindings:
+    """Find out what a machine with a GPU would, but for the GPU."""
+    findings = find_static(sides, select)
+    return replace(findings, hello=replace(findings.hello, gpu="NVIDIA H200", gpu_uuid="GPU-0"))
+
+
 def with_conclusion(toy: ToyRepository) -> None:
     project = toy.root / "pyproject.toml"
     claim = '[[tool.flopwatch.conclusions]]\nstudy = "Lengths"\nsays = "short is fast"\n'
@@ -384,6 +396,34 @@ def test_without_a_gpu_no_conclusion_is_watched(toy: ToyRepository) -> None:
     with_conclusion(toy)
     result = run_gate(GateOptions(), toy.root, conclude=lambda *_: pytest.fail("there is nothing to measure with"))
     assert result.conclusions == ()
+
+
+@pytest.mark.parametrize(("unfit", "states"), [("", [WaiverState.WAIVED]), ("another process", [])])
+def test_on_an_unfit_machine_no_slowdown_is_waived(
+    unfit: str, states: list[WaiverState], toy: ToyRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waive_scale(toy)
+    slower = SeriesResult(
+        mark=Mark.SLOWER,
+        estimate=0.02,
+        lower=0.015,
+        upper=0.025,
+        pairs=8,
+        deviation=0.001,
+        detectable=0.007,
+        inside_margin=False,
+        p_slower=0.0001,
+        p_faster=1.0,
+        confirm_p=0.0001,
+    )
+    case = Case(suite="Scale", values=("1000000", "float16", "flopwatch"))
+    times = Times(
+        verdicts=(CaseVerdict(case=case, mark=Mark.UNSURE if unfit else Mark.SLOWER, time=slower),), unfit=unfit
+    )
+    monkeypatch.setattr("flopwatch.gate.run.find_static", on_a_gpu)
+    monkeypatch.setattr("flopwatch.gate.run._on_gpu", lambda *_: (times, None))
+    result = gate(toy, select="float16", today=date(2026, 11, 30))
+    assert [use.state for use in result.waivers] == states
 
 
 @pytest.mark.parametrize(
@@ -400,11 +440,6 @@ def test_conclusions_are_watched_where_times_were_judged_and_all_cases_selected(
 ) -> None:
     found = (WatchedConclusion(study="Lengths", says="short is fast", reason="of this test"),)
     with_conclusion(toy)
-
-    def on_a_gpu(sides: Sides, select: str) -> StaticFindings:
-        findings = find_static(sides, select)
-        return replace(findings, hello=replace(findings.hello, gpu="NVIDIA H200", gpu_uuid="GPU-0"))
-
     monkeypatch.setattr("flopwatch.gate.run.find_static", on_a_gpu)
     monkeypatch.setattr("flopwatch.gate.run._on_gpu", lambda *_: (Times(verdicts=(), **times), None))
     result = run_gate(GateOptions(select=select), toy.root, conclude=lambda *_: found)

@@ -15,7 +15,7 @@ from flopwatch.config import load_config
 from flopwatch.gate.kernels import case_kernels
 from flopwatch.gate.numbers import check_on_gpu, check_small
 from flopwatch.gate.pairs import Observer
-from flopwatch.gate.result import CaseVerdict, GateResult
+from flopwatch.gate.result import GateResult
 from flopwatch.gate.sides import Sides
 from flopwatch.gate.static import StaticFindings, find_static
 from flopwatch.gate.times import Times, design_for, measure_times
@@ -30,7 +30,7 @@ from flopwatch.static.launches import compare_cases
 from flopwatch.waivers import Timed, WaiverUse, apply_waivers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from flopwatch.config import Config
@@ -143,7 +143,7 @@ def run_gate(
         pairs=times.pairs,
         planned_pairs=times.planned_pairs,
         conclusions=conclusions,
-        waivers=_waived(config, times.verdicts, found, today),
+        waivers=_waived(config, times, found, today),
         unfit=times.unfit,
         interrupted=times.interrupted,
         seconds=time.monotonic() - start,
@@ -171,10 +171,8 @@ def _on_gpu(
         return measure_times(sides, verdicts, watch=watch, observer=observer, toss=toss, design=design), machine
 
 
-def _waived(
-    config: Config, verdicts: Sequence[CaseVerdict], found: StaticFindings, today: dt.date
-) -> tuple[WaiverUse, ...]:
-    """Hold the verdicts on time against the waivers; without a GPU there are no verdicts."""
+def _waived(config: Config, times: Times, found: StaticFindings, today: dt.date) -> tuple[WaiverUse, ...]:
+    """Hold the verdicts on time against the waivers; without a GPU, or on an unfit one, there are no verdicts."""
     timed = [
         Timed(
             case_id=verdict.case.id,
@@ -182,7 +180,7 @@ def _waived(
             log_ratio=result.estimate or 0.0,
             lower=-float("inf") if result.lower is None else result.lower,
         )
-        for verdict in verdicts
+        for verdict in (() if times.unfit else times.verdicts)
         for result in (verdict.time, verdict.launch)
         if result is not None
     ]
