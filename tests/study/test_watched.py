@@ -112,6 +112,7 @@ def looks(found: WatchedConclusion) -> list[tuple[str, str, Verdict]]:
 def test_what_holds_on_head_is_not_looked_at_on_base(machine: Machine) -> None:
     (found,) = machine.watch()
     assert (found.outcome, looks(found)) == (Outcome.HOLDS, [("screen", "head", Verdict.HOLDS)])
+    assert found.seconds > 0
     assert (found.id, found.percent) == ("Swizzle[flopwatch 8]", 1.0)
     assert {len(row.log_ratios) for row in found.looks[0].beside} == {SCREEN_ROUNDS}
     assert machine.started == [Arm.HEAD] * (2 + SCREEN_ROUNDS)  # to ask what there is, and to check the numbers
@@ -339,7 +340,10 @@ class Race(Study):
 
 @pytest.mark.gpu
 @pytest.mark.timeout(900)  # two gates, of which the second looks four times
-def test_on_a_gpu_a_planted_loss_fails_the_gate_and_the_same_code_does_not(toy: ToyRepository) -> None:
+def test_on_a_gpu_a_planted_loss_fails_the_gate_and_a_harmless_edit_does_not(
+    toy: ToyRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flopwatch.study.turns.TURNS_S", 0.3)  # of 50 rounds; both edits are far from the margin
     path = toy.root / "benchmarks" / "studies" / "race.py"
     path.parent.mkdir()
     path.write_text(TOY_STUDY, encoding="utf-8")

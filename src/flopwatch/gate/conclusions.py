@@ -123,6 +123,7 @@ class WatchedConclusion:
         identical: both sides run the same code.
         looks: what was measured, in order.
         reason: why it could not be decided; "" where the looks say.
+        seconds: how long it took to find out.
         outcome: what became of it; follows from the rest, and is not read back.
     """
 
@@ -133,6 +134,7 @@ class WatchedConclusion:
     identical: bool = False
     looks: tuple[Look, ...] = ()
     reason: str = ""
+    seconds: float = 0.0
     outcome: Outcome = field(init=False, default=Outcome.UNSURE)
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flopwatch.gate.conclusions import Outcome
 from flopwatch.report.wording import count, several
-from flopwatch.units import format_change
+from flopwatch.units import format_change, format_seconds
 
 if TYPE_CHECKING:
     from flopwatch.gate import GateResult
@@ -22,9 +22,12 @@ def told(found: WatchedConclusion) -> str:
     >>> from flopwatch.gate.conclusions import WatchedConclusion
     >>> told(WatchedConclusion(study="Tiles", says="128 is the best", reason="its study cannot be imported"))
     'unsure: 128 is the best (Tiles): its study cannot be imported'
+    >>> told(WatchedConclusion(study="Tiles", says="128 is the best", identical=True, seconds=2.5))
+    'unchanged: 128 is the best (Tiles): took 2.500 s'
     """
     last = {look.side: look for look in found.looks}  # where a side has fresh rounds, what these say
-    parts = [*map(_at_worst, last.values()), *([found.reason] if found.reason else [])]
+    took = f"took {format_seconds(found.seconds)}" if found.seconds else ""
+    parts = [*map(_at_worst, last.values()), *filter(None, [found.reason, took])]
     return ": ".join([f"{found.outcome.value}: {found.says} ({found.study})", *(["; ".join(parts)] if parts else [])])
 
 

@@ -6,6 +6,7 @@ share its address space and its hash seed, which belong to one side and do not a
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,9 @@ def watch_conclusions(sides: Sides, gpu_uuid: str, observer: Observer) -> tuple[
             fitness.require(fitness.before(watch.gpu(), watch.snapshot()))
             for claim, each in zip(config.conclusions, unknown, strict=True):
                 bench = _Bench(sides=studies, watch=watch, observer=observer)
-                found.append(_watched(each, claim, hello, sides, bench))
+                start = time.monotonic()
+                one = _watched(each, claim, hello, sides, bench)
+                found.append(replace(one, seconds=time.monotonic() - start))
     except FlopwatchError as error:
         cause = _told(error)
     except KeyboardInterrupt:
