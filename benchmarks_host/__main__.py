@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,8 @@ BASELINE_RUNS = 7
 NOISE_RUNS = 20
 #: pytest's exit status, which `pytest.ExitCode` names too.
 _NOTHING_SELECTED = 5
+#: How pytest's options begin that leave benchmarks out.
+_SELECTING = ("-k", "-m", "--deselect", "--ignore", "--lf", "--last-failed")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -44,11 +47,17 @@ def main(arguments: Sequence[str]) -> int:
     runs = (BASELINE_RUNS if options.what == "record" else NOISE_RUNS) if options.runs is None else options.runs
     if runs < 1:
         parser.error(f"--runs must be at least 1, got {runs}")
+    if options.what == "record" and (selection := [option for option in others if option.startswith(_SELECTING)]):
+        parser.error(f"a baseline has every benchmark: {selection[0]} is for compare and noise")
     made = [_run(others) for _ in range(runs)]
     if options.what == "record":
         path = _baseline()
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(middle(made), indent=1) + "\n", encoding="utf-8")
+        for name, percent in unsteady(noise_of(made)).items():
+            sys.stderr.write(
+                f"{name}: half of its runs differ by {percent:.0f} %, more than its limit: a busy machine?\n"
+            )
     else:
         NOISE.write_bytes(to_json(noise_of(made), indent=1) + b"\n")
     return 0
@@ -62,6 +71,7 @@ def middle(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         records = [record for run in runs for record in run["benchmarks"] if record["fullname"] == name]
         records.sort(key=lambda record: float(record["stats"]["median"]))
         record = records[len(records) // 2]
+        record["extra_info"] = {**record["extra_info"], "medians": [run["stats"]["median"] for run in records]}
         record["stats"].pop("data", None)
         chosen.append(record)
     return {**runs[0], "benchmarks": chosen}
@@ -75,6 +85,21 @@ def noise_of(runs: Sequence[dict[str, Any]]) -> Noise:
             name = record["fullname"].rpartition("/")[2]
             medians.setdefault(name, []).append(record["stats"]["median"])
     return Noise(machine=runs[0]["machine_info"], baseline_runs=BASELINE_RUNS, medians=medians)
+
+
+def unsteady(noise: Noise) -> dict[str, float]:
+    """Return the benchmarks of whose runs the middle half differs by more than fails a change, each with the percents.
+
+    >>> medians = {"bench_launch.py::test_matmul": [2.0, 2.0, 3.0], "bench_launch.py::test_attention": [3.0, 3.1, 3.2]}
+    >>> unsteady(Noise(machine={}, baseline_runs=3, medians=medians))
+    {'bench_launch.py::test_matmul': 25.0}
+    """
+    found = {}
+    for name, medians in noise.medians.items():
+        low, _, high = statistics.quantiles(medians, n=4, method="inclusive") if len(medians) > 1 else medians * 3
+        if (percent := 100 * (high / low - 1)) > LIMITS_PERCENT[name.partition("::")[0]]:
+            found[name] = percent
+    return found
 
 
 def _compare(others: Sequence[str]) -> int:

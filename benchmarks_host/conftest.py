@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from pytest_benchmark.session import PerformanceRegression
 
 from benchmarks_host.interleaved import measure
 from benchmarks_host.stand_in import compiler, stand_in_gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from pytest_benchmark.fixture import BenchmarkFixture
 
@@ -53,6 +54,15 @@ def pytest_benchmark_generate_machine_info() -> dict[str, str]:
 def pytest_benchmark_generate_commit_info() -> dict[str, str]:
     """Say nothing of the commit: the baseline is committed with what it measured."""
     return {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_terminal_summary() -> Generator[None, None, None]:
+    """End with what pytest-benchmark says of a regression, instead of the traceback of the error that it raises."""
+    try:
+        yield
+    except PerformanceRegression:
+        pytest.exit("slower than the baseline by more than the limit", returncode=int(pytest.ExitCode.TESTS_FAILED))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: Fail from so many percent over the baseline, module by module: the first multiple of five that fails a clean run
-#: less often than once in a hundred, by `false_alarm_rate` of `NOISE`: 0.08 % and 0.5 %, on two cores that others kept
-#: busy. `tests/benchmarks_host` holds them to that.
-LIMITS_PERCENT: Mapping[str, int] = {"bench_launch.py": 15, "bench_harness.py": 40}
+#: less often than once in a hundred, by `false_alarm_rate` of `NOISE`: 0.4 % and 0.6 %, on two cores that others kept
+#: busy (2026-11-24). `tests/benchmarks_host` holds them to that.
+LIMITS_PERCENT: Mapping[str, int] = {"bench_launch.py": 15, "bench_harness.py": 30}
 #: Clean runs of one commit, one process each: ``nox -s bench -- noise`` makes them again.
 NOISE = Path(__file__).with_name("noise.json")
 

@@ -54,7 +54,7 @@ def test_a_slow_machine_slows_both_sides(monkeypatch: pytest.MonkeyPatch, slowne
     benchmark = Pedantic()
     interleaved.measure(cast("Any", benchmark), work)
 
-    assert benchmark.rounds == pytest.approx([7.0] * interleaved.ROUNDS)
+    assert benchmark.rounds == pytest.approx([7.0] * interleaved.ROUNDS[1])
     assert benchmark.extra_info["microseconds"] == pytest.approx(70 * slowness)
 
 
@@ -73,40 +73,71 @@ def test_a_round_counts_what_was_not_disturbed(monkeypatch: pytest.MonkeyPatch) 
     benchmark = Pedantic()
     interleaved.measure(cast("Any", benchmark), work)
 
-    assert benchmark.rounds == pytest.approx([7.0] * interleaved.ROUNDS)
+    assert benchmark.rounds == pytest.approx([7.0] * interleaved.ROUNDS[1])
 
 
-def run(folder: Path, loops: int, *arguments: str) -> int:
+@pytest.mark.parametrize(("wall_s", "rounds", "visits"), [(0.02, 15, 4), (0.1, 7, 2), (1.0, 5, 2)])
+def test_what_waits_long_has_fewer_visits_and_then_fewer_rounds(
+    monkeypatch: pytest.MonkeyPatch, wall_s: float, rounds: int, visits: int
+) -> None:
+    clock = SimpleNamespace(now=0.0, wall=0.0, calls=0)
+    monkeypatch.setattr("time.process_time", lambda: clock.now)
+    monkeypatch.setattr("time.perf_counter", lambda: clock.wall)
+
+    def loop() -> None:
+        clock.now += 1e-5
+
+    def work() -> None:
+        clock.calls += 1
+        clock.now += 7e-4
+        clock.wall += wall_s  # most of it waits for a disk, or for another process
+
+    monkeypatch.setattr(interleaved, "calibration_loop", loop)
+    benchmark = Pedantic()
+    interleaved.measure(cast("Any", benchmark), work)
+
+    assert benchmark.rounds == pytest.approx([70.0] * rounds)
+    assert clock.calls == 3 + visits * (1 + rounds)  # three before the rounds, and a round before those that count
+
+
+def run(folder: Path, loops: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "bench_work.py").write_text(BENCHMARK.format(loops=loops), encoding="utf-8")
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--override-ini=python_files=bench_*.py"]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "benchmarks_host.conftest"]
+    options.append("--override-ini=python_files=bench_*.py")
     return subprocess.run(
         [sys.executable, "-m", "pytest", str(folder), f"--rootdir={folder}", *options, TIMER, *arguments],
         cwd=ROOT,
         # Under xdist pytest-benchmark measures nothing.
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
         capture_output=True,
+        text=True,
         check=False,
-    ).returncode
+    )
 
 
 def test_a_slowdown_fails_and_none_passes(tmp_path: Path) -> None:
     stored = tmp_path / "stored.json"
     limit = (f"--benchmark-compare={stored}", "--benchmark-compare-fail=median:45%")
-    assert run(tmp_path, 10, f"--benchmark-json={stored}") == 0
+    assert run(tmp_path, 10, f"--benchmark-json={stored}").returncode == 0
     (record,) = json.loads(stored.read_bytes())["benchmarks"]
 
     assert 9 < record["stats"]["median"] < 13
-    assert run(tmp_path, 10, *limit) == 0
-    assert run(tmp_path, 20, *limit) != 0
+    assert run(tmp_path, 10, *limit).returncode == 0
+    slower = run(tmp_path, 20, *limit)
+    assert slower.returncode == 1
+    assert "Performance has regressed" in slower.stderr
+    assert "Traceback" not in slower.stdout + slower.stderr
 
 
 def test_a_baseline_is_the_middle_of_its_runs() -> None:
     runs = [
-        {"benchmarks": [{"fullname": "b.py::test_a", "stats": {"median": median, "data": [median]}}]}
+        {"benchmarks": [{"fullname": "b.py::test_a", "extra_info": {}, "stats": {"median": median, "data": [median]}}]}
         for median in (3.0, 1.0, 2.0)
     ]
 
-    assert command.middle(runs)["benchmarks"] == [{"fullname": "b.py::test_a", "stats": {"median": 2.0}}]
+    (record,) = command.middle(runs)["benchmarks"]
+    assert record["stats"] == {"median": 2.0}
+    assert record["extra_info"] == {"medians": [1.0, 2.0, 3.0]}
 
 
 def test_without_a_baseline_it_is_said_how_to_make_one(
@@ -140,6 +171,33 @@ def test_nothing_is_recorded_of_benchmarks_that_fail(tmp_path: Path, monkeypatch
     with pytest.raises(SystemExit, match="1"):
         command.main(["record"])
     assert not (tmp_path / "stored.json").exists()
+
+
+@pytest.mark.parametrize("option", ["-k=launch", "-klaunch", "--deselect=a"])
+def test_a_baseline_of_a_part_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["record", option])
+    assert "a baseline has every benchmark" in capsys.readouterr().err
+
+
+def test_runs_that_differ_by_more_than_the_limit_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    medians = iter([2.0, 2.0, 2.8])
+
+    def run(_others: object) -> dict[str, Any]:
+        median = next(medians)
+        steady = {"fullname": "b/bench_launch.py::test_steady", "extra_info": {}, "stats": {"median": 2.0}}
+        other = {"fullname": "b/bench_launch.py::test_other", "extra_info": {}, "stats": {"median": median}}
+        return {"machine_info": {}, "benchmarks": [steady, other]}
+
+    monkeypatch.setattr(command, "_baseline", lambda: tmp_path / "stored.json")
+    monkeypatch.setattr(command, "_run", run)
+
+    assert command.main(["record", "--runs=3"]) == 0
+    assert (tmp_path / "stored.json").exists()
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("bench_launch.py::test_other: half of its runs differ by 20 %")
 
 
 @pytest.mark.parametrize("runs", ["0", "-1"])
