@@ -37,7 +37,8 @@ COMPILE = """
 import sys
 from dataclasses import replace
 import torch
-from flopwatch.kernels.hopper_fp8 import FP8_PROMOTED_TILES, FP8_TILES, Balance, prepare_hopper_fp8
+from flopwatch.kernels.hopper_fp8 import FP8_PROMOTED_TILES, FP8_TILES, prepare_hopper_fp8
+from flopwatch.kernels.stream_k import Balance
 from flopwatch.model import to_json
 from flopwatch.static import kernel_facts, pretend_gpu
 from tests.kernels.assembled import serialised
@@ -70,7 +71,8 @@ PROGRAM = """
 import sys
 from dataclasses import replace
 import torch
-from flopwatch.kernels.hopper_fp8 import FP8_PROMOTED_TILES, FP8_TILES, Balance, prepare_hopper_fp8
+from flopwatch.kernels.hopper_fp8 import FP8_PROMOTED_TILES, FP8_TILES, prepare_hopper_fp8
+from flopwatch.kernels.stream_k import Balance
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.measure.numbers import difference
 from flopwatch.poison import PoisonedAllocations
