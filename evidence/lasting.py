@@ -2,6 +2,9 @@
 
 Of the places of a pair, every other one and the rest err apart but for what lasts, so that the mean product of their
 mean log ratios is its variance. Times the length of a sample that is a time, which the table shows by that length.
+
+A second table has the error of pairs by the places that they took, in units of what all pairs of the same case err by.
+Pairs stop where their places agree. If that were known of three places, all rows would have about 1.
 """
 
 from __future__ import annotations
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+#: The second table is of cases from so long a call on, whose places are the same number in most pairs.
+LONG_US = 100.0
+#: Numbers of places at which its rows end.
+PLACES = (3, 4, 6, 9, 16)
 #: Lengths of samples, in microseconds, at which rows of the table end; 8192 cubed alone takes longer.
 LENGTHS_US = (330.0, 400.0, 600.0, 1500.0)
 
@@ -54,6 +61,28 @@ def table(found: Iterable[Samples]) -> list[str]:
     return lines
 
 
+def by_places(found: Iterable[Samples]) -> list[str]:
+    """Return a line for each number of places that pairs took, all recordings together."""
+    rows: dict[int, list[float]] = {most: [] for most in PLACES}
+    for samples in found:
+        long = samples.time_us() >= LONG_US
+        ratios = samples.log_ratios()[long]
+        relative = ratios / np.sqrt(means(ratios**2, 1))[:, None]
+        places = np.isfinite(samples.seconds[:, long]).any(axis=(2, 4, 5)).sum(axis=2).T
+        for count, error in zip(places.flat, relative.flat, strict=True):
+            most = next((most for most in PLACES if count <= most), None)
+            if most is not None and count > 1 and math.isfinite(error):
+                rows[most].append(float(error))
+    lines = ["places up to | pairs of a case | error, of the case's"]
+    lines += [
+        f"{most} | {len(errors)} | {math.sqrt(sum(error**2 for error in errors) / len(errors)):.2f}"
+        for most, errors in rows.items()
+        if errors
+    ]
+    return lines
+
+
 if __name__ == "__main__":
     paths = [Path(name) for name in sys.argv[1:]] or recordings()
-    sys.stdout.write("\n".join(table(map(Samples.load, paths))) + "\n")
+    loaded = list(map(Samples.load, paths))
+    sys.stdout.write("\n".join([*table(loaded), "", *by_places(loaded)]) + "\n")

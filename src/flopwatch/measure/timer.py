@@ -42,8 +42,8 @@ MANY_BELOW_SECONDS = 300e-6
 SAMPLE_SECONDS = 500e-6
 RESOLUTION_STEPS = 500
 COLD_L2_FACTOR = 2
-#: So that sets of less than 240 KiB fill the 60 MiB of an H200 less than twice; the smallest of the bundled suites' have
-#: 384 KiB, 256 cubed in 16 bits.
+#: So that sets of less than 240 KiB fill the 60 MiB of an H200 less than twice; the smallest of the bundled suites'
+#: cases have 384 KiB, 256 cubed in 16 bits.
 MAX_INPUT_SETS = 512
 #: Input sets beyond what keeps the cache cold, because each lies elsewhere in memory: 16x14336x4096 over two sets came
 #: out 1.1 % apart from pair to pair, most other cases 0.1 % (H200, 2026-11-21). As many as a sample has calls, and as
