@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -25,6 +26,9 @@ from flopwatch.kernels.thin_fp8 import THIN_FP8
 from flopwatch.kernels.thin_matmul import THIN
 from flopwatch.model import Case, Choice, to_json
 from flopwatch.tune.table import Entry, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
 GPU = "NVIDIA H200"
@@ -53,7 +57,7 @@ CHOICES = (
 )
 
 
-def write_table(folder: Path, choices: tuple[tuple[str, str, str], ...] = CHOICES, gpu: str = GPU) -> Path:
+def write_table(folder: Path, choices: Sequence[tuple[str, str, str]] = CHOICES, gpu: str = GPU) -> Path:
     entries = [
         Entry(
             case=Case(suite="Matmul", values=(key,)),
@@ -334,6 +338,16 @@ def test_what_is_interpreted_is_the_plain_kernel(cuda: str, tmp_path: Path, monk
 
     assert routes.known_routes(routes.PRODUCTS, tmp_path) == {(GPU, key): ("stream_k_kernel", STREAM)}
     assert routes.routed_product(a, b, torch.empty(16, 32, device=cuda).half()) is None
+
+
+def test_what_a_triton_does_not_have_leaves_what_was_chosen_with_an_earlier_one(tmp_path: Path) -> None:
+    key = "512, 512, 512, float16, float16, float16"
+    path = write_table(
+        tmp_path, [("hopper_cluster_kernel", "of another Triton", key), ("thin_matmul_kernel", "a", key)]
+    )
+    (path / "routes.json").write_text((path / "routes.json").read_text().replace("3.6.0", "3.7.0", 1))
+
+    assert routes.known_routes(routes.PRODUCTS, path) == {(GPU, key): ("thin_matmul_kernel", "a")}
 
 
 def test_all_that_tables_have_is_in_the_lists() -> None:

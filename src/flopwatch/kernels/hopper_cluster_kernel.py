@@ -96,6 +96,7 @@ def hopper_cluster_kernel(  # noqa: C901, PLR0912, PLR0915, PLR0917 - its steps 
 
     Numerics and limits: sums in float32, rounded once. Rows and columns beyond the matrices are zeros that the loads
     make, and are not stored. A tile's columns are two powers of two, or one. At least three stages.
+    DEPENDENT waits for the launch before.
     """
     CLUSTER: gl.constexpr = CLUSTER_M * CLUSTER_N
     SHARED_A: gl.constexpr = CLUSTER_N > 1

@@ -326,6 +326,7 @@ def hopper_matmul_kernel(  # noqa: PLR0917 - a kernel's arguments
     Hopper's tensor cores keep some 14 bits of a sum of float8; with PROMOTE they begin anew in every step, and its sum
     is added in float32, which takes a thread as many registers again. Rows and columns beyond the matrices are zeros
     that the loads make, and that the stores leave out. SHARES compiles the sharing in.
+    DEPENDENT waits for the launch before.
     """
     ROWS: gl.constexpr = a_desc.block_type.shape[0]
     DEPTH: gl.constexpr = a_desc.block_type.shape[1]

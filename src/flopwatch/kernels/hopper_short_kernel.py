@@ -83,7 +83,7 @@ def hopper_short_kernel(  # noqa: PLR0915, PLR0917 - its steps in their order; a
 
     Numerics and limits: sums in float32, rounded once. Rows and columns beyond the matrices are zeros that the loads
     make, and are not stored. With THROUGH_SHARED a tile of C goes through shared memory, where the ring was, and leaves
-    by the tensor memory accelerator; without it, each thread stores what it has.
+    by the tensor memory accelerator; without it, each thread stores what it has. DEPENDENT waits for the launch before.
     """
     ROWS: gl.constexpr = a_desc.block_type.shape[0]
     DEPTH: gl.constexpr = a_desc.block_type.shape[1]

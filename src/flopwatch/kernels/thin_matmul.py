@@ -120,7 +120,8 @@ def thin_matmul_kernel(  # type: ignore[no-untyped-def] # Triton types them # no
     Numerics and limits: sums in float32, in SPLITS pieces that are scaled, added in a fixed order, and rounded once.
     The tensor cores of Hopper keep some 14 bits of a sum of float8; with PROMOTE they begin anew in every step, and its
     sum is added in float32. Offsets of B are 64-bit. EVEN_N and EVEN_K promise that BLOCK_N and BLOCK_K divide N and K,
-    and drop the masks. EIGHTS promises what `flopwatch.kernels.eights.eights` says.
+    and drop the masks. DEPENDENT waits for the launch before. EIGHTS promises what
+    `flopwatch.kernels.eights.eights` says.
     """
     if EIGHTS != "":
         M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm = in_eights(
