@@ -17,10 +17,11 @@ from flopwatch.asv.swap import replaced
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Writes half of a page, says so, and waits.
+#: Writes half of a page, says so, and waits. Behind a shell's `&`, which has it ignored, SIGINT interrupts it, too.
 HALF = """
-import pathlib, sys, time
+import pathlib, signal, sys, time
 from flopwatch.asv.swap import replaced
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with replaced(pathlib.Path(sys.argv[1])) as new:
     new.mkdir()
     (new / "page").write_text("half of the n")
