@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import triton
+from triton.backends.nvidia.compiler import get_ptxas  # of two, by the architecture and by Triton's version
 
 
 def serialised(kernel: Any) -> list[str]:  # noqa: ANN401 - triton's
@@ -16,7 +16,7 @@ def serialised(kernel: Any) -> list[str]:  # noqa: ANN401 - triton's
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.ptx")
         source.write_text(kernel.asm["ptx"])
-        command = [triton.knobs.nvidia.ptxas.path, "-arch=sm_90a", "-v", source, "-o", source.with_suffix(".cubin")]
+        command = [get_ptxas(90).path, "-arch=sm_90a", "-v", source, "-o", source.with_suffix(".cubin")]
         log = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert "registers" in log, log
     return re.findall(r"C75\d\d", log)
