@@ -249,10 +249,11 @@ class PreparedCase:
             stream = streams[index % len(streams)] if index else first
             if stream != last:
                 stream.wait_stream(last)
-            with torch.cuda.stream(stream):
+            with torch.cuda.stream(stream) if stream != first else contextlib.nullcontext():
                 results.append(self._call(*self._inputs[index % len(self._inputs)]))
             if not index:
-                scratch = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
+                allocated = torch.cuda.memory_stats_as_nested_dict()["allocated_bytes"]["all"]
+                scratch = allocated["peak"] - allocated["current"]
                 streams = (first, *streams[1 : room // scratch]) if scratch else (first,)
             last = stream
         if last != first:
