@@ -49,14 +49,7 @@ def main() -> None:
     start = time.monotonic()
     root = git.repository_root(Path())
     config = load_config(root)
-    code = Code(
-        benchmarks=root / config.benchmarks,
-        tree=root,
-        source=config.source,
-        packages=config.packages,
-        device=config.device,
-        keep_choices=True,
-    )
+    code = Code.of(root, config, keep_choices=True)
     about: dict[str, object] = {
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
         "commit": git.resolve("HEAD", cwd=root),

@@ -99,13 +99,7 @@ def declared_cases(root: Path, config: Config) -> tuple[str, ...]:
     from flopwatch.errors import FlopwatchError  # noqa: PLC0415 - so that --help answers at once
     from flopwatch.measure.client import Code, Mode, Worker  # noqa: PLC0415 - as above
 
-    code = Code(
-        benchmarks=root / config.benchmarks,
-        tree=root,
-        source=config.source,
-        packages=config.packages,
-        device=config.device,
-    )
+    code = Code.of(root, config)
     try:
         with Worker(Mode.STATIC, code) as worker:
             hello = worker.hello

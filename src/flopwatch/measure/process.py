@@ -21,6 +21,9 @@ from flopwatch.model import Failure, from_json, to_json
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Self
+
+    from flopwatch.config import Config
 
 _MESSAGE_BYTES = 1 << 16
 _START_DEADLINE_S = 180.0
@@ -52,6 +55,18 @@ class Code:
     device: str = "h200"
     keep_choices: bool = False
     python: Path | None = None
+
+    @classmethod
+    def of(cls, tree: Path, config: Config, *, keep_choices: bool = False) -> Self:
+        """Return what a repository's configuration names in a checkout of it."""
+        return cls(
+            benchmarks=tree / config.benchmarks,
+            tree=tree,
+            source=config.source,
+            packages=config.packages,
+            device=config.device,
+            keep_choices=keep_choices,
+        )
 
     @property
     def interpreter(self) -> str:

@@ -69,13 +69,7 @@ def run_sanitize(options: SanitizeOptions, root: Path, *, observer: Observer | N
     config = load_config(root)
     tools = choose_tools(options)
     versions = {tool.value: _version(tool) for tool in tools}
-    code = Code(
-        benchmarks=root / config.benchmarks,
-        tree=root,
-        source=config.source,
-        packages=config.packages,
-        device=config.device,
-    )
+    code = Code.of(root, config)
     observer.step("looking for cases")
     with Worker(Mode.STATIC, code) as worker:
         hello = worker.hello
