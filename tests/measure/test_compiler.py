@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 import triton
+from triton.backends.nvidia.compiler import get_ptxas_version
 from triton.runtime import cache
 from triton.runtime.cache import FileCacheManager
 
 from flopwatch.measure import compiler
+from flopwatch.measure.compiler import ptxas_for
+from flopwatch.measure.machine import toolchain_versions
 from flopwatch.static import find_device
 from flopwatch.static.session import cache_folder
 
@@ -133,3 +136,21 @@ def test_what_cannot_be_known_beforehand_is_left_to_the_first_launch(monkeypatch
     monkeypatch.setattr(cache, "triton_key", fail)
 
     compiler.get_ready(H200)
+
+
+@pytest.mark.parametrize("name", ["a100", "h200", "b200"])
+def test_the_assembler_is_the_one_that_triton_runs_for_the_device(name: str) -> None:
+    device = find_device(name)
+    versions = toolchain_versions(ptxas_for(device))
+
+    assert f"V{versions['ptxas']}" in get_ptxas_version(device.arch)
+
+
+def test_there_is_no_assembler_of_what_is_not_nvidias_nor_where_none_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ptxas_for(find_device("mi300x")) is None
+
+    def fail(_arch: int) -> None:
+        raise RuntimeError("Cannot find ptxas")
+
+    monkeypatch.setattr("triton.backends.nvidia.compiler.get_ptxas", fail)
+    assert ptxas_for(H200) is None

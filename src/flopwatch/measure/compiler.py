@@ -32,6 +32,21 @@ def get_ready(device: Device) -> None:
         make_backend(GPUTarget(device.backend, device.arch, device.warp_size)).hash()
 
 
+def ptxas_for(device: Device) -> Path | None:
+    """Return the assembler that Triton runs for a device; None where it has none, as for AMD's.
+
+    Which of its two it is goes by the architecture and by Triton's version: 3.9 has Hopper's code assembled by what its
+    wheel calls ptxas-blackwell, as it was Blackwell's alone until then.
+    """
+    if device.backend != "cuda":
+        return None
+    from triton.backends.nvidia.compiler import get_ptxas  # noqa: PLC0415 - a Triton for AMD alone may lack it
+
+    with contextlib.suppress(RuntimeError):  # it is not where an environment variable says
+        return Path(get_ptxas(device.arch).path)
+    return None
+
+
 def import_for_pretence() -> None:
     """Import what torch does at the first tensor without memory, SymPy: 0.8 s (torch 2.13, 2026-11-23)."""
     torch.randn(1, device="meta")

@@ -165,22 +165,29 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def toolchain_versions() -> dict[str, str]:
-    """Return the versions of Python, torch, Triton and its ptxas, importing none of them."""
+def toolchain_versions(ptxas: Path | None = None) -> dict[str, str]:
+    """Return the versions of Python, torch, Triton and its ptxas, importing none of them.
+
+    Args:
+        ptxas: the assembler to ask, of those that Triton has; None takes `find_ptxas`.
+    """
     versions = {"python": platform.python_version()}
     for name in ("torch", "triton"):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    ptxas = find_ptxas()
+    ptxas = ptxas or find_ptxas()
     if ptxas is not None and (version := _ptxas_version(ptxas)):
         versions["ptxas"] = version
     return versions
 
 
 def find_ptxas() -> Path | None:
-    """Return the assembler that Triton runs: the one of TRITON_PTXAS_PATH, or of its own wheel."""
+    """Return the assembler that Triton runs, the one of TRITON_PTXAS_PATH or of its own wheel, without importing it.
+
+    For some architectures it runs another one (`flopwatch.measure.compiler.ptxas_for`).
+    """
     if named := os.environ.get("TRITON_PTXAS_PATH"):
         path = Path(named)
     else:

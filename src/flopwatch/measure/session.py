@@ -134,7 +134,7 @@ class Session:
         """Say what this worker runs on."""
         return Hello(
             **_gpu(),
-            versions=_versions(),
+            versions=_versions(self.device),
             declared=tuple(
                 _declared(suite, case) for suite in self.discovery.suites.values() for case in suite.cases()
             ),
@@ -360,11 +360,14 @@ def _encodable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def _versions() -> dict[str, str]:
+def _versions(device: str) -> dict[str, str]:
     """Ask Triton's ptxas too, a process of its own: HELLO is not asked of the workers that measure pairs."""
     import torch  # noqa: PLC0415 - as below
 
-    versions = toolchain_versions()
+    from flopwatch.measure.compiler import ptxas_for  # noqa: PLC0415 - where it is needed
+    from flopwatch.static import find_device  # noqa: PLC0415 - likewise
+
+    versions = toolchain_versions(ptxas_for(find_device(device)))
     if torch.version.cuda:
         versions["cuda"] = torch.version.cuda
     return versions
