@@ -144,11 +144,13 @@ def blocks(peers: Peers, own: Recorded | None) -> dict[str, str]:
 
 
 def origin(peers: Peers) -> str:
-    """Say on what, when and by which commands it was measured."""
-    if not peers.sittings:
+    """Say on what, when and by which commands it was measured, of runs of which something still counts."""
+    told = {each.sitting for each in peers.beside}
+    if not told:
         return f"Nothing has been measured beside a peer yet. On a GPU, as often as it takes:\n\n{_console([MEASURE])}"
     by_origin: dict[tuple[object, ...], list[int]] = {}
-    for place, sitting in enumerate(peers.sittings):
+    for place in sorted(told):
+        sitting = peers.sittings[place]
         by_origin.setdefault((sitting.date, *sitting.origin), []).append(place)
     return "\n\n".join(_origin(peers, places) for places in by_origin.values())
 

@@ -54,6 +54,17 @@ def test_the_page_is_what_is_kept(own: Recorded | None, tmp_path: Path) -> None:
         assert (PAGE.parent / "images" / name).read_text(encoding="utf-8") == text
 
 
+def test_a_run_of_which_nothing_counts_any_more_is_not_told() -> None:
+    later = replace(SITTING, date="2026-12-01", command="python -m evidence.peers measure OUT.json --only later")
+    found = kept(beside(TWO[0], "torch", 0.1)).added(later, [beside(TWO[1], "torch", 0.1)])
+
+    assert all(text in peer_document.origin(found) for text in (SITTING.date, later.date, later.command))
+    told = peer_document.origin(replace(found, beside=found.beside[1:]))
+    assert later.command in told
+    assert SITTING.date not in told
+    assert "Nothing has been measured" in peer_document.origin(replace(found, beside=()))
+
+
 def test_the_page_shows_plots_that_there_are(own: Recorded | None) -> None:
     for peers in (Peers(), everything(0.1)):
         shown = re.findall(r"!\[\]\(images/([^)]+)\)", "".join(blocks(peers, own).values()))
