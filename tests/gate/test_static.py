@@ -60,23 +60,14 @@ def one_a_side(**workers: FakeWorker) -> dict[Arm, FakeWorker]:
 
 
 @pytest.mark.parametrize(
-    ("cores", "cases", "sides", "teams"),
-    [
-        (2, 66, 2, 1),
-        (1, 66, 2, 1),
-        (2, 66, 1, 2),
-        (16, 66, 2, 8),
-        (16, 66, 1, MOST_TEAMS),
-        (192, 1000, 2, MOST_TEAMS),
-        (16, 6, 2, 3),
-        (16, 1, 2, 1),
-    ],
+    ("cores", "cases", "teams"),
+    [(1, 66, 1), (2, 66, 2), (16, 66, MOST_TEAMS), (192, 1000, MOST_TEAMS), (16, 6, 3), (16, 1, 1)],
 )
 def test_teams_are_as_many_as_cores_and_cases_are_worth(
-    cores: int, cases: int, sides: int, teams: int, monkeypatch: pytest.MonkeyPatch
+    cores: int, cases: int, teams: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
-    assert teams_for(cases, sides=sides) == teams
+    assert teams_for(cases) == teams
 
 
 def test_one_team_compiles_in_the_order_of_the_suites() -> None:
@@ -146,7 +137,7 @@ class CountedSides(Sides):
 
 def found_by(toy: ToyRepository, teams: int, monkeypatch: pytest.MonkeyPatch, *, same: bool) -> StaticFindings:
     """Compile the toy's cases by so many workers a side, of a tree that is its own base, which is seen or not."""
-    monkeypatch.setattr(static, "teams_for", lambda _cases, *, sides: teams)  # noqa: ARG005 - the real one's
+    monkeypatch.setattr(static, "teams_for", lambda _cases: teams)
     monkeypatch.setattr(static, "_tree", lambda _sides, arm: "" if same else arm.value)
     sides = CountedSides(toy)
     with sides:
@@ -179,7 +170,7 @@ def test_workers_for_more_cases_than_there_are_are_not_started(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(static, "_tree", lambda _sides, arm: arm.value)
-    monkeypatch.setattr(static, "teams_for", lambda cases, *, sides: (8 if cases > len(CASES) else 2) // sides)
+    monkeypatch.setattr(static, "teams_for", lambda cases: 4 if cases > len(CASES) else 1)
     started: list[Worker] = []
     start = Worker._start
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class Shares:
     """Cases that nobody has taken, in rows of neighbours; each taker has a row of its own.
 
-    Who comes to an end takes the back half of the longest row that is left. Neighbours share kernels, which two who
-    compile them at the same time compile twice. Of the bundled suites' 90 configurations two workers compiled 12 twice
-    while both took from one row that began far apart, and none with a row each (triton 3.7.1, sm_90, an empty cache,
+    Who comes to an end takes the back half of the longest row that is left. Neighbours share kernels, for which one of
+    two waits that come to them at the same time. Of the bundled suites' 90 configurations two workers came to 12 so
+    while both took from one row that began far apart, and to none with a row each (triton 3.7.1, sm_90, an empty cache,
     2 cores, 2026-11-22).
     """
 

@@ -97,10 +97,10 @@ def find_static(sides: Sides, select: str) -> StaticFindings:
         firsts[Arm.HEAD].start()
         same_tree = len({_tree(sides, arm) for arm in Arm}) == 1  # takes 0.3 s a side (2026-11-23)
         if same_tree:
-            teams: list[Team] = [{Arm.HEAD: head} for head in compilers(Arm.HEAD, teams_for(sys.maxsize, sides=1))]
+            teams: list[Team] = [{Arm.HEAD: head} for head in compilers(Arm.HEAD, teams_for(sys.maxsize))]
         else:
             firsts[Arm.BASE].start()
-            most = teams_for(sys.maxsize, sides=len(Arm))
+            most = teams_for(sys.maxsize)
             pairs = zip(compilers(Arm.BASE, most), compilers(Arm.HEAD, most), strict=True)
             sides.start_nurseries()
             teams = [{Arm.BASE: base, Arm.HEAD: head} for base, head in pairs]
@@ -109,7 +109,7 @@ def find_static(sides: Sides, select: str) -> StaticFindings:
         hello = first[Arm.HEAD].hello
         declared = select_cases(hello, select)
         cases = [entry.case for entry in declared]
-        needed = teams_for(len(cases), sides=len(first))
+        needed = teams_for(len(cases))
         compiled = _compile(teams[:needed], cases, identify=not same_tree)
         notes = dropped_cases(before, hello, select)
     head = compiled[Arm.HEAD]
@@ -131,9 +131,15 @@ def find_static(sides: Sides, select: str) -> StaticFindings:
     )
 
 
-def teams_for(cases: int, *, sides: int) -> int:
-    """Choose how many workers compile a side's cases at once, by the cores that this process may use."""
-    return max(min(usable_cores() // sides, cases // LEAST_CASES_OF_A_TEAM, MOST_TEAMS), 1)
+def teams_for(cases: int) -> int:
+    """Choose how many workers compile a side's cases at once, by the cores that this process may use.
+
+    As many for two sides as for one: they launch the same kernels but for those that were changed, and of two workers
+    that come to one kernel the other waits (`flopwatch.static.compile_once`). With a core for each worker of either
+    side, two cores took 98 s for the 79 cases of a head that changes one kernel, and so they take 65; where all kernels
+    are changed they take 111 (triton 3.7.1, sm_90, an empty cache, 2026-11-24).
+    """
+    return max(min(usable_cores(), cases // LEAST_CASES_OF_A_TEAM, MOST_TEAMS), 1)
 
 
 def compiled_for_this_gpu(compute_capability: tuple[int, int] | None, device: str) -> bool:

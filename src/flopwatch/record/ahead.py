@@ -34,7 +34,7 @@ def compile_ahead(sides: Sides, arms: Sequence[Arm], cases: Sequence[Case], obse
     waiting = {arm: Shares(cases) for arm in arms}
     numbers = itertools.count(1)
     with contextlib.ExitStack() as stack:
-        count = teams_for(len(cases), sides=len(arms))
+        count = teams_for(len(cases))
         workers = {
             worker: arm
             for arm in arms

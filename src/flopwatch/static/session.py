@@ -14,6 +14,7 @@ from triton.runtime.driver import driver as active_driver
 
 from flopwatch.errors import UsageError
 from flopwatch.static.capture import Capture
+from flopwatch.static.compile_once import CompileOnce
 from flopwatch.static.driver import PretendedDriver
 from flopwatch.static.stage_times import time_stages
 from flopwatch.static.stages import stop_where_unfit
@@ -92,6 +93,9 @@ def cache_folder(device: Device) -> str:
 def _use_own_cache(device: Device, restore: contextlib.ExitStack) -> None:
     restore.enter_context(triton.knobs.cache.scope())
     triton.knobs.cache.dir = cache_folder(device)
+    if triton.knobs.cache.manager_class is None:  # whoever has chosen another cache keeps it
+        triton.knobs.cache.manager_class = CompileOnce
+        restore.callback(CompileOnce.let_go)
 
 
 def _follow_autograd(tensors: PretendedTensors, restore: contextlib.ExitStack) -> None:
