@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 class Shares:
     """Cases that nobody has taken, in rows of neighbours; each taker has a row of its own.
 
-    Who comes to an end takes the back half of the longest row that is left. Neighbours share kernels, for which one of
-    two waits that come to them at the same time. Of the bundled suites' 90 configurations two workers came to 12 so
-    while both took from one row that began far apart, and to none with a row each (triton 3.7.1, sm_90, an empty cache,
-    2 cores, 2026-11-22).
+    Who comes to an end takes the back half of the longest row that is left. Neighbours share kernels; of two workers
+    that come to one at the same time, one waits. Two workers met at 12 of the bundled suites' 90 configurations while
+    both took from one row that began far apart, and at none with a row each (triton 3.7.1, sm_90, an empty cache, 2
+    cores, 2026-11-22).
     """
 
     def __init__(self, cases: Iterable[Case]) -> None:

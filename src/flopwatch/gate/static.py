@@ -134,10 +134,11 @@ def find_static(sides: Sides, select: str) -> StaticFindings:
 def teams_for(cases: int) -> int:
     """Choose how many workers compile a side's cases at once, by the cores that this process may use.
 
-    As many for two sides as for one: they launch the same kernels but for those that were changed, and of two workers
-    that come to one kernel the other waits (`flopwatch.static.compile_once`). With a core for each worker of either
-    side, two cores took 98 s for the 79 cases of a head that changes one kernel, and so they take 65; where all kernels
-    are changed they take 111 (triton 3.7.1, sm_90, an empty cache, 2026-11-24).
+    As many for two sides as for one, which makes twice as many processes: they launch the same kernels but for those
+    that were changed, and of two workers that come to one kernel the other waits (`flopwatch.static.compile_once`).
+    Two cores took 98 s for the bundled suites' 79 cases while each side compiled everything, with a core for each
+    worker. Where one module of launches is changed they take 65 to 69 s, and 111 s where all kernels are (`find_static`
+    with an empty cache, triton 3.7.1, sm_90, 2026-11-24).
     """
     return max(min(usable_cores(), cases // LEAST_CASES_OF_A_TEAM, MOST_TEAMS), 1)
 

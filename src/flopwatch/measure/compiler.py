@@ -42,7 +42,7 @@ def ptxas_for(device: Device) -> Path | None:
         return None
     from triton.backends.nvidia.compiler import get_ptxas  # noqa: PLC0415 - a Triton for AMD alone may lack it
 
-    with contextlib.suppress(RuntimeError):  # it is not where an environment variable says
+    with contextlib.suppress(RuntimeError):  # neither where an environment variable says nor in the wheel
         return Path(get_ptxas(device.arch).path)
     return None
 

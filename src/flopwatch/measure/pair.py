@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 #: kernel differ by 0.35 %, of most from 100 us up by less than 0.02 % (VectorAddSizes 65536; the middle of 20 cases;
 #: H200, 2026-11-21). Three places of a long kernel that agree to its aim often do so by chance (docs/decisions/0002).
 PLACEMENTS = (3, 16)
-LONG_PLACEMENTS = (5, 16)
+LEAST_LONG_PLACEMENTS = 5
 #: ABBA cycles at each place. What the places differ by is averaged over places alone, so that there are many of them
 #: before there are many cycles at each.
 CYCLES = (2, 12)
 #: What the error of a pair is brought to within these bounds. Kernels from `LONG_SECONDS` up bear more: each of their
-#: cycles costs 5 ms, as that of short ones, but their places agree.
+#: cycles costs 5 ms, as that of short ones, but their places differ by less.
 AIM = 0.0012
 LONG_SECONDS = 100e-6
 LONG_AIM = 0.0007
@@ -250,7 +250,7 @@ class _Taken:
     def __init__(self) -> None:
         self._placements: list[list[tuple[tuple[float, ...], tuple[float, ...]]]] = []
         self._aim = AIM
-        self._least, self._most = PLACEMENTS
+        self._least, _ = PLACEMENTS
         self._until = time.monotonic() + PAIR_S
 
     @property
@@ -267,7 +267,7 @@ class _Taken:
         """Tell whether the results are to be moved once more."""
         if self.placements < PLACEMENTS[0]:
             return True
-        if self.placements >= self._most or time.monotonic() >= self._until:
+        if self.placements >= PLACEMENTS[1] or time.monotonic() >= self._until:
             return False
         if self.placements < self._least:
             return True
@@ -280,8 +280,7 @@ class _Taken:
         """Begin the cycles at a new place; a call takes so long."""
         self._placements.append([])
         if seconds >= LONG_SECONDS:
-            self._aim = LONG_AIM
-            self._least, self._most = LONG_PLACEMENTS
+            self._aim, self._least = LONG_AIM, LEAST_LONG_PLACEMENTS
 
     def add(self, zero: tuple[float, ...], one: tuple[float, ...]) -> None:
         """Keep a cycle."""

@@ -361,7 +361,7 @@ def _encodable(text: str) -> str:
 
 
 def _versions(device: str) -> dict[str, str]:
-    """Ask Triton's ptxas too, a process of its own: HELLO is not asked of the workers that measure pairs."""
+    """Ask Triton's ptxas for `device` too, in processes: HELLO is not asked of the workers that measure pairs."""
     import torch  # noqa: PLC0415 - as below
 
     from flopwatch.measure.compiler import ptxas_for  # noqa: PLC0415 - where it is needed

@@ -18,6 +18,7 @@ from triton.runtime.jit import JITFunction
 
 from flopwatch.errors import UsageError
 from flopwatch.static.arguments import DESCRIPTORS, ArgumentTexts, argument_values
+from flopwatch.static.compile_once import let_go
 from flopwatch.static.driver import benchmark_nothing
 from flopwatch.static.facts import resources
 from flopwatch.static.handles import BEFORE_ARGUMENTS, handle_arguments, handle_texts
@@ -172,6 +173,7 @@ class Capture:
             yield
         finally:
             self._running = before
+            let_go()  # of a kernel that failed
 
     def _interpreted_run(
         self,

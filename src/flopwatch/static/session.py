@@ -14,7 +14,7 @@ from triton.runtime.driver import driver as active_driver
 
 from flopwatch.errors import UsageError
 from flopwatch.static.capture import Capture
-from flopwatch.static.compile_once import CompileOnce
+from flopwatch.static.compile_once import CompileOnce, let_go
 from flopwatch.static.driver import PretendedDriver
 from flopwatch.static.stage_times import time_stages
 from flopwatch.static.stages import stop_where_unfit
@@ -95,7 +95,7 @@ def _use_own_cache(device: Device, restore: contextlib.ExitStack) -> None:
     triton.knobs.cache.dir = cache_folder(device)
     if triton.knobs.cache.manager_class is None:  # whoever has chosen another cache keeps it
         triton.knobs.cache.manager_class = CompileOnce
-        restore.callback(CompileOnce.let_go)
+        restore.callback(let_go)  # what failed without a launch
 
 
 def _follow_autograd(tensors: PretendedTensors, restore: contextlib.ExitStack) -> None:

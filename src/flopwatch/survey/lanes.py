@@ -77,8 +77,8 @@ class Lot:
 class Lanes:
     """Workers side by side, each of which compiles cases of one lot until these are taken, then helps with another.
 
-    A lane begins with a lot of a target that no other compiles for, so that no kernel is compiled twice, helps with the
-    largest one where there is none, and takes a lot of a target that is in work last.
+    A lane begins with a lot of a target that no other compiles for, so that none waits for another's kernel, helps with
+    the largest one where there is none, and takes a lot of a target that is in work last.
 
     Args:
         lots: what is to be compiled.
