@@ -12,8 +12,7 @@ from triton.runtime import cache
 from triton.runtime.cache import FileCacheManager
 
 from flopwatch.measure import compiler
-from flopwatch.measure.compiler import ptxas_for
-from flopwatch.measure.machine import toolchain_versions
+from flopwatch.measure.compiler import ptxas_for, toolchain_of
 from flopwatch.static import find_device
 from flopwatch.static.session import cache_folder
 
@@ -141,7 +140,7 @@ def test_what_cannot_be_known_beforehand_is_left_to_the_first_launch(monkeypatch
 @pytest.mark.parametrize("name", ["a100", "h200", "b200"])
 def test_the_assembler_is_the_one_that_triton_runs_for_the_device(name: str) -> None:
     device = find_device(name)
-    versions = toolchain_versions(ptxas_for(device))
+    versions = toolchain_of(device)
 
     assert f"V{versions['ptxas']}" in get_ptxas_version(device.arch)
 

@@ -13,6 +13,7 @@ from triton.compiler.compiler import make_backend
 from triton.runtime import cache
 from triton.runtime.cache import FileCacheManager
 
+from flopwatch.measure.machine import toolchain_versions
 from flopwatch.static.session import cache_folder
 
 if TYPE_CHECKING:
@@ -45,6 +46,15 @@ def ptxas_for(device: Device) -> Path | None:
     with contextlib.suppress(RuntimeError):  # neither where an environment variable says nor in the wheel
         return Path(get_ptxas(device.arch).path)
     return None
+
+
+def toolchain_of(device: Device) -> dict[str, str]:
+    """Return the versions of all that compiles for a device, and of the CUDA that torch was built with.
+
+    Its ptxas is asked too, in processes of their own: HELLO is not asked of the workers that measure pairs.
+    """
+    versions = toolchain_versions(ptxas_for(device))
+    return versions | {"cuda": torch.version.cuda} if torch.version.cuda else versions
 
 
 def import_for_pretence() -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from flopwatch import overlay
 from flopwatch.errors import BrokenImportError, SuiteError, UsageError
 from flopwatch.measure.footprints import case_footprints
-from flopwatch.measure.machine import toolchain_versions
 from flopwatch.measure.protocol import (
     CaseFacts,
     Compiled,
@@ -132,9 +131,12 @@ class Session:
 
     def hello(self) -> Hello:
         """Say what this worker runs on."""
+        from flopwatch.measure.compiler import toolchain_of  # noqa: PLC0415 - where it is needed
+        from flopwatch.static import find_device  # noqa: PLC0415 - likewise
+
         return Hello(
             **_gpu(),
-            versions=_versions(self.device),
+            versions=toolchain_of(find_device(self.device)),
             declared=tuple(
                 _declared(suite, case) for suite in self.discovery.suites.values() for case in suite.cases()
             ),
@@ -358,19 +360,6 @@ def failure_of(error: BaseException) -> Failure:
 def _encodable(text: str) -> str:
     """Replace what is not UTF-8, such as the undecodable bytes of a path: JSON could not carry it."""
     return text.encode(errors="backslashreplace").decode()
-
-
-def _versions(device: str) -> dict[str, str]:
-    """Ask Triton's ptxas for `device` too, in processes: HELLO is not asked of the workers that measure pairs."""
-    import torch  # noqa: PLC0415 - as below
-
-    from flopwatch.measure.compiler import ptxas_for  # noqa: PLC0415 - where it is needed
-    from flopwatch.static import find_device  # noqa: PLC0415 - likewise
-
-    versions = toolchain_versions(ptxas_for(find_device(device)))
-    if torch.version.cuda:
-        versions["cuda"] = torch.version.cuda
-    return versions
 
 
 def wake() -> None:
