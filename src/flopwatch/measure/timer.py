@@ -209,6 +209,7 @@ class PreparedCase:
         self._graph = self._results = None
         if plan.method is Method.GRAPH:
             try:
+                self._call_aside()
                 self._graph, self._results = self._capture()
             except torch.OutOfMemoryError:
                 raise  # not a matter of capturing
@@ -222,13 +223,16 @@ class PreparedCase:
             results.append(self._call(*self._inputs[index % len(self._inputs)]))
         return results
 
-    def _capture(self) -> tuple[torch.cuda.CUDAGraph, object]:
+    def _call_aside(self) -> None:
+        """Call once on a stream of its own: whatever is set up at the first such call cannot be captured."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             self._call(*self._inputs[0])
         torch.cuda.current_stream().wait_stream(stream)
         torch.cuda.synchronize()
+
+    def _capture(self) -> tuple[torch.cuda.CUDAGraph, object]:
         streams = [torch.cuda.Stream() for _ in range(min(len(self._inputs), SPREAD_INPUT_SETS))]
         room = torch.cuda.mem_get_info()[0] // _FREE_MEMORY_SHARE
         graph = torch.cuda.CUDAGraph()
