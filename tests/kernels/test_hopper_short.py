@@ -12,7 +12,14 @@ import pytest
 import torch
 from tests.kernels.test_hopper_matmul import REGISTERS, run
 
-from flopwatch.kernels.hopper_short import SHORT, SHORT_TILES, ShortConfig, can_multiply_short
+from flopwatch.kernels.hopper_short import (
+    SHORT,
+    SHORT_TILES,
+    ShortConfig,
+    can_multiply_short,
+    can_step,
+    prepare_short,
+)
 from flopwatch.model import KernelFacts, from_json
 
 if TYPE_CHECKING:
@@ -52,6 +59,7 @@ COMPILED = (
     "short 64x64x64 s3 w4 x4 direct/float16/columns",
     "short 64x128x64 s9 w8 x1 tma/bfloat16/rows",
     "short 128x256x64 s4 w8 x1 tma/float16/rows",
+    "short 128x64x64 s5 w4 x1 r8 tma pdl/bfloat16/columns",
 )
 #: What a program begins with that has `product` and a `config`: draws operands, multiplies with poisoned outputs, and
 #: prints the largest error of each product. Of shapes there are one step that is not whole, fewer steps than stages,
@@ -113,6 +121,20 @@ def reuse():
     beside = torch.cat((wide[:, :8], wide[:, 1032:]), 1)
     print(config, "beside it", 0.0 if beside.isnan().all() else "inf")
 """
+#: Rows eight apart: an infinity stays in its row, and zeros before the first element are not multiplied by one.
+APART = f"""
+{CHECKS}
+from flopwatch.kernels.hopper_short import SHORT_TILES, hopper_short_matmul as product
+
+(config,) = (tile for tile in SHORT_TILES if tile.row_step == 8)
+a, b = draw(1000, 1000, 1000)
+for row, column in ((0, 0), (3, 999), (505, 7), (999, 500)):
+    a[row, column] = float("inf")
+    c = multiply(a, b)
+    others = [other for other in range(1000) if other != row]
+    print(config, row, 0.0 if bool(c[others].isfinite().all()) and not bool(c[row].isfinite().any()) else "inf")
+    a[row, column] = 1.0
+"""
 #: Lines that the checks of one configuration print.
 CHECKED = 9 * 3 + 7
 #: Of one tile, with both ways to store.
@@ -150,6 +172,7 @@ def test_every_product_is_the_tensor_cores_of_hopper(compiled: Sequence[str]) ->
     assert sorted(names, key=str) == [
         {"HGMMA.64x256x16.F32"},
         {"HGMMA.64x64x16.F32"},
+        {"HGMMA.64x64x16.F32.BF16"},
         {"HGMMA.64x64x16.F32.BF16"},
     ]
 
@@ -200,6 +223,16 @@ def test_warps_share_a_tile_as_instructions_have_it(config: ShortConfig) -> None
     assert config.block_n // beside <= 256
 
 
+def test_rows_that_no_step_divides_are_refused() -> None:
+    (apart,) = (tile for tile in SHORT_TILES if tile.row_step > 1)
+    a = torch.empty(1004, 1000, dtype=torch.float16)
+
+    assert can_step(1000, apart)
+    assert not can_step(1004, apart)
+    with pytest.raises(ValueError, match=r"1004 rows.*\n.*every 8th row"):
+        prepare_short(a, a.T, torch.empty(1004, 1004, dtype=torch.float16), apart)
+
+
 def test_configurations_have_names_of_their_own() -> None:
     assert len(SHORT) == 2 * 2 * len(SHORT_TILES)
 
@@ -222,3 +255,13 @@ def test_every_configuration_is_right(place: int) -> None:
 
     assert len(lines) == 2 * CHECKED
     assert [line for line in lines if float(line.split()[-1]) > 1.0] == []
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0), reason="is for Hopper alone"
+)
+def test_an_infinity_stays_in_its_row_where_rows_are_eight_apart() -> None:
+    lines = run(APART, deadline_s=DEADLINE_S)
+
+    assert [float(line.split()[-1]) for line in lines] == [0.0] * 4

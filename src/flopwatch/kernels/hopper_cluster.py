@@ -16,7 +16,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from flopwatch.kernels import dependent_launch
 from flopwatch.kernels.hopper_cluster_barriers import HAS_CLUSTERS
 from flopwatch.kernels.hopper_cluster_kernel import hopper_cluster_kernel
-from flopwatch.kernels.hopper_matmul import _GLUON_DTYPES, _has_mapped_rows
+from flopwatch.kernels.hopper_matmul import _GLUON_DTYPES, has_mapped_rows
 from flopwatch.kernels.hopper_short import product_for
 from flopwatch.kernels.prepared import Prepared
 
@@ -79,7 +79,8 @@ def _tile(block_m: int, block_n: int, more_n: int, stages: int, block_k: int = 6
 
 #: Tiles to choose from, with as many stages as fit 232448 bytes of shared memory, or about half as many. Compiled for
 #: sm_90 on 2026-11-23 in each of the clusters below (triton 3.7.1) and alone (3.6.0, too): no spills, no warning of
-#: ptxas that it serialises wgmma (C7510 to C7519).
+#: ptxas that it serialises wgmma (C7510 to C7519). That of 144 columns with four stages is the faster one at 1536 cubed
+#: (``evidence/h100/matmul-candidates-2026-11-25.json``).
 CLUSTER_TILES = (
     _tile(64, 64, 0, 12),
     _tile(64, 64, 16, 12),
@@ -97,6 +98,7 @@ CLUSTER_TILES = (
     _tile(128, 64, 16, 8),
     _tile(128, 128, 0, 7),
     _tile(128, 128, 16, 6),
+    _tile(128, 128, 16, 4),
     _tile(128, 128, 32, 6),
     _tile(128, 128, 64, 5),
     _tile(128, 256, 0, 4),
@@ -135,7 +137,7 @@ def _descriptor(  # noqa: PLR0917 - private
 def prepare_cluster(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: ClusterConfig) -> Prepared:
     """Prepare the launch of `hopper_cluster_matmul` that writes `out`."""
     (M, K), N = a.shape, b.shape[1]
-    by_columns = not _has_mapped_rows(b)
+    by_columns = not has_mapped_rows(b)
     rows = config.block_m * config.cluster_m
 
     def of_b(columns: int) -> TensorDescriptor:

@@ -161,7 +161,8 @@ def _descriptor(matrix: torch.Tensor, *box: int) -> TensorDescriptor:
     return TensorDescriptor(matrix, list(matrix.shape), [matrix.stride(0), 1], list(box), layout)
 
 
-def _has_mapped_rows(matrix: torch.Tensor) -> bool:
+def has_mapped_rows(matrix: torch.Tensor) -> bool:
+    """Tell whether a matrix lies by rows that each start at a multiple of 16 bytes."""
     return (
         matrix.stride(1) == 1
         and matrix.stride(0) * matrix.element_size() % _ALIGNMENT == 0
@@ -175,7 +176,7 @@ def can_multiply(a: torch.Tensor, b: torch.Tensor) -> bool:
 
     B may lie by columns instead, and must so in float8.
     """
-    by_rows = _has_mapped_rows(b) and b.dtype != torch.float8_e4m3fn
+    by_rows = has_mapped_rows(b) and b.dtype != torch.float8_e4m3fn
     return (
         a.ndim == b.ndim == 2  # noqa: PLR2004 - matrices
         and a.shape[1] == b.shape[0]
@@ -183,8 +184,8 @@ def can_multiply(a: torch.Tensor, b: torch.Tensor) -> bool:
         and a.dtype == b.dtype
         and a.dtype in _GLUON_DTYPES
         and b.shape[1] * 2 % _ALIGNMENT == 0
-        and _has_mapped_rows(a)
-        and (by_rows or _has_mapped_rows(b.T))
+        and has_mapped_rows(a)
+        and (by_rows or has_mapped_rows(b.T))
     )
 
 
@@ -193,7 +194,7 @@ def prepare_hopper(
 ) -> Prepared:
     """Prepare the launch of `hopper_matmul` that writes `out`."""
     (M, K), N = a.shape, b.shape[1]
-    by_columns = not _has_mapped_rows(b) or b.dtype == torch.float8_e4m3fn
+    by_columns = not has_mapped_rows(b) or b.dtype == torch.float8_e4m3fn
     schedule = Schedule.of(
         -(-M // config.block_m) * -(-N // config.block_n),
         -(-K // config.block_k),
@@ -272,7 +273,7 @@ def hopper_matmul(
     dtype = torch.bfloat16 if a.dtype == torch.float8_e4m3fn else a.dtype
     if out is None and can_multiply(a, b):
         out = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=dtype)
-    if out is None or not can_multiply(a, b) or not _has_mapped_rows(out) or out.dtype.itemsize != 2:  # noqa: PLR2004
+    if out is None or not can_multiply(a, b) or not has_mapped_rows(out) or out.dtype.itemsize != 2:  # noqa: PLR2004
         raise ValueError(
             f"these matrices have no tensor maps: {tuple(a.shape)} times {tuple(b.shape)}, {a.dtype}\n"
             f"  why: their strides are {a.stride()} and {b.stride()}, and rows must start at multiples of 16 bytes\n"

@@ -1,6 +1,6 @@
 """Matrix multiplication for Hopper where it takes microseconds: configurations, and the call of `hopper_short_kernel`.
 
-Chosen by `triton_matmul` where a table says so (`flopwatch.kernels.routes`).
+Chosen by `triton_matmul` where a table or a rule says so (`flopwatch.kernels.routes`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import torch
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from flopwatch.kernels import dependent_launch
-from flopwatch.kernels.hopper_matmul import _descriptor, _has_mapped_rows, can_multiply
+from flopwatch.kernels.hopper_matmul import _GLUON_DTYPES, _descriptor, can_multiply, has_mapped_rows
 from flopwatch.kernels.hopper_short_kernel import hopper_short_kernel
 from flopwatch.kernels.prepared import Prepared
 
@@ -27,6 +29,7 @@ class ShortConfig:
         stages: steps that the ring holds.
         warps: four or eight; eight need 128 rows, or two instructions' columns.
         per_processor: programs that fit one multiprocessor at once, by their shared memory.
+        row_step: rows of the matrix from one row of a tile to its next; more than one only where it divides M.
         through_shared: whether C leaves by the tensor memory accelerator, or from registers.
         dependent: whether programs come before the launch in front of theirs has ended
             (`flopwatch.kernels.dependent_launch`).
@@ -38,21 +41,24 @@ class ShortConfig:
     stages: int
     warps: int = 4
     per_processor: int = 1
+    row_step: int = 1
     through_shared: bool = True
     dependent: bool = False
 
     def __str__(self) -> str:
-        """Name it in a table, such as "short 64x128x64 s4 w4 x2 tma"."""
+        """Name it in a table, such as "short 64x128x64 s4 w4 x2 tma", or "r8 tma" with steps of 8 rows."""
+        step = f"r{self.row_step} " if self.row_step > 1 else ""
         return (
             f"short {self.block_m}x{self.block_n}x{self.block_k} s{self.stages} w{self.warps} x{self.per_processor} "
-            f"{'tma' if self.through_shared else 'direct'}{' pdl' if self.dependent else ''}"
+            f"{step}{'tma' if self.through_shared else 'direct'}{' pdl' if self.dependent else ''}"
         )
 
 
 #: Tiles to choose from, with as many stages as fit so many programs on a multiprocessor. Compiled for sm_90 on
 #: 2026-11-22 (triton 3.6.0 and 3.7.1), both ways to store: no spills, no warning of ptxas that it serialises wgmma
-#: (C7510 to C7519). Timed in ``evidence/h200/matmul-candidates-short-2026-11-22.json``, the most promising of each
-#: product.
+#: (C7510 to C7519); that of rows eight apart on 2026-11-24, likewise. Timed in
+#: ``evidence/h200/matmul-candidates-short-2026-11-22.json``, the most promising of each product, and all of them in
+#: ``evidence/h100/short-tiles-2026-11-25.json``.
 SHORT_TILES = (
     ShortConfig(block_m=64, block_n=32, block_k=128, stages=8),
     ShortConfig(block_m=64, block_n=64, stages=3, per_processor=4),
@@ -64,6 +70,7 @@ SHORT_TILES = (
     ShortConfig(block_m=64, block_n=128, stages=9, warps=8),
     ShortConfig(block_m=128, block_n=64, stages=4, per_processor=2),
     ShortConfig(block_m=128, block_n=64, stages=9, warps=8),
+    ShortConfig(block_m=128, block_n=64, stages=5, row_step=8),
     ShortConfig(block_m=128, block_n=128, stages=3, per_processor=2),
     ShortConfig(block_m=128, block_n=128, stages=3, warps=8, per_processor=2),
     ShortConfig(block_m=128, block_n=128, stages=7, warps=8),
@@ -95,7 +102,7 @@ def product_for(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> t
     """
     if out is None and can_multiply_short(a, b):
         out = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
-    if out is None or not can_multiply_short(a, b) or not _has_mapped_rows(out) or out.dtype != a.dtype:
+    if out is None or not can_multiply_short(a, b) or not has_mapped_rows(out) or out.dtype != a.dtype:
         raise ValueError(
             f"these matrices have no tensor maps: {tuple(a.shape)} times {tuple(b.shape)}, {a.dtype}\n"
             f"  why: their strides are {a.stride()} and {b.stride()}, and rows must start at multiples of 16 bytes\n"
@@ -104,19 +111,30 @@ def product_for(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> t
     return out
 
 
+def can_step(m: int, config: ShortConfig) -> bool:
+    """Tell whether so many rows can be taken in the steps of `config`."""
+    return m % config.row_step == 0
+
+
 def prepare_short(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: ShortConfig) -> Prepared:
     """Prepare the launch of `hopper_short_matmul` that writes `out`."""
     (M, K), N = a.shape, b.shape[1]
-    by_columns = not _has_mapped_rows(b)
+    if not can_step(M, config):
+        raise ValueError(
+            f"{M} rows cannot be multiplied by '{config}'\n"
+            f"  why: it takes every {config.row_step}th row, and {config.row_step} does not divide their number\n"
+            "  do:  choose a configuration without steps"
+        )
+    by_columns = not has_mapped_rows(b)
     return Prepared(
         kernel=hopper_short_kernel,
-        grid=(-(-M // config.block_m), -(-N // config.block_n)),
+        grid=(-(-M // config.row_step // config.block_m) * config.row_step, -(-N // config.block_n)),
         arguments=(
-            _descriptor(a, config.block_m, config.block_k),
+            _in_steps(a, config, config.block_k),
             _descriptor(b.T, config.block_n, config.block_k)
             if by_columns
             else _descriptor(b, config.block_k, config.block_n),
-            _descriptor(out, config.block_m, config.block_n),
+            _in_steps(out, config, config.block_n),
             out,
             M,
             N,
@@ -125,6 +143,7 @@ def prepare_short(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: S
         ),
         constants={
             "STAGES": config.stages,
+            "ROW_STEP": config.row_step,
             "B_BY_COLUMNS": by_columns,
             "THROUGH_SHARED": config.through_shared,
             **dependent_launch.constants(dependent=config.dependent),
@@ -132,6 +151,17 @@ def prepare_short(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: S
         },
         arrange=_with_c_twice,
     )
+
+
+def _in_steps(matrix: torch.Tensor, config: ShortConfig, columns: int) -> TensorDescriptor:
+    """Describe boxes of rows that are `config.row_step` rows apart."""
+    step, stride = config.row_step, matrix.stride(0)
+    if step == 1:
+        return _descriptor(matrix, config.block_m, columns)
+    box = [1, config.block_m, columns]
+    layout = gl.NVMMASharedLayout.get_default_for(box, _GLUON_DTYPES[matrix.dtype])
+    rows, width = matrix.shape
+    return TensorDescriptor(matrix, [step, rows // step, width], [stride, stride * step, 1], box, layout)
 
 
 def _with_c_twice(_stream: int, a: int, b: int, c: int) -> tuple[tuple[int, ...], None]:
@@ -151,7 +181,8 @@ def hopper_short_matmul(
         out: where the product goes, of the same dtype; a new tensor if None.
 
     Raises:
-        ValueError: the operands, or `out`, do not lie as tensor maps want them.
+        ValueError: the operands, or `out`, do not lie as tensor maps want them, or `config` has steps that do not
+            divide M.
     """
     out = product_for(a, b, out)
     with torch.cuda.device(a.device):
