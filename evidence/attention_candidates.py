@@ -50,8 +50,8 @@ HEAD_DIMS = (64, 128, 32, 256)
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 TOKENS = 16384
 HIDDEN = 2048
-#: Multiprocessors of an H200.
-PROCESSORS = 132
+#: The GPU that is chosen for where none is present, and its multiprocessors; an H100 has as many.
+GPU, PROCESSORS = "NVIDIA H200", 132
 #: Sizes that decided nothing: B, H, H_KV, S, D, and whether causal. A wave of tiles and many, shared heads, and lengths
 #: between those that were raced.
 HELD_OUT = (
@@ -223,7 +223,9 @@ class AttentionExperiment:
         if not self.held_out:
             return configs
         q, k = (torch.empty(shape, device="meta", dtype=torch.float16) for shape in (sizes.queries, sizes.keys))
-        name = attention_config(attention_key(q, k, q, causal=sizes.causal), TABLES, processors=PROCESSORS)
+        gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else GPU
+        key = attention_key(q, k, q, causal=sizes.causal)
+        name = attention_config(key, TABLES, gpu=gpu, processors=PROCESSORS)
         return [config for config in configs if config.name == name]
 
     def contest(self, point: Point) -> Contest:

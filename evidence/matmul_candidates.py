@@ -1,4 +1,4 @@
-"""Race the kernels for products: ``python -m evidence.matmul_candidates OUT.json [--seconds N]``, on an H200.
+"""Race the kernels for products: ``python -m evidence.matmul_candidates OUT.json [--seconds N]``, on a Hopper GPU.
 
 Everything in `flopwatch.kernels` that `triton_matmul` takes only where a table says so, on the products of
 `peer_shapes` and on `LAYERS`, against torch.matmul and the plain kernel. Tiles and ways to share them are ordered by an
@@ -29,33 +29,16 @@ from evidence.routes import take_plain_kernels
 from evidence.turns import GpuTurns, is_alive
 from flopwatch.kernels import stream_k, triton_matmul
 from flopwatch.kernels.hopper_choice import predicted_cycles, product_config, schedule_of, tiles_of
-from flopwatch.kernels.hopper_cluster import CLUSTER, ClusterConfig, hopper_cluster_matmul, prepare_cluster
-from flopwatch.kernels.hopper_matmul import (
-    OTHER_GROUPS,
-    TILES,
-    HopperConfig,
-    can_multiply,
-    hopper_matmul,
-    prepare_hopper,
-)
-from flopwatch.kernels.hopper_short import (
-    SHORT_TILES,
-    ShortConfig,
-    can_multiply_short,
-    hopper_short_matmul,
-    prepare_short,
-)
+from flopwatch.kernels.hopper_cluster import CLUSTER, ClusterConfig, hopper_cluster_matmul
+from flopwatch.kernels.hopper_matmul import OTHER_GROUPS, TILES, HopperConfig, can_multiply, hopper_matmul
+from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig, can_multiply_short, can_step, hopper_short_matmul
 from flopwatch.kernels.known import PLAIN as PLAIN_PEER
 from flopwatch.kernels.reference import matmul_reference
-from flopwatch.kernels.routes import product_key
+from flopwatch.kernels.routes import ProductConfig, prepared_product, product_key
 from flopwatch.kernels.scratch import in_scratch
-from flopwatch.kernels.stream_k import (
-    Balance,
-    StreamKConfig,
-    prepare_stream_k,
-    stream_k_matmul,
-)
-from flopwatch.kernels.thin_matmul import CANDIDATES, MOST_ROWS, ThinConfig, prepare_thin, thin_matmul
+from flopwatch.kernels.short_choice import short_cycles
+from flopwatch.kernels.stream_k import Balance, StreamKConfig, stream_k_matmul
+from flopwatch.kernels.thin_matmul import CANDIDATES, MOST_ROWS, ThinConfig, thin_matmul
 from flopwatch.kernels.workspace import Workspace
 from flopwatch.measure.inputs import input_bytes
 from flopwatch.measure.machine import toolchain_versions
@@ -66,12 +49,8 @@ from flopwatch.poison import PoisonedAllocations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import TypeAlias
 
     from evidence.race import Call, Maker
-    from flopwatch.kernels.prepared import Prepared
-
-    Config: TypeAlias = HopperConfig | ShortConfig | ClusterConfig | ThinConfig | StreamKConfig
 
 #: Multiprocessors of an H200, for which the candidates are ordered.
 PROCESSORS = 132
@@ -89,9 +68,6 @@ SHORT_BELOW, SHORT_WAVES, MOST_SHORT, MOST_DIRECT = 2**34, 2**23, 5, 3
 MOST_CLUSTERS, CLUSTER_ROWS = 12, 64
 #: Bytes that a multiprocessor can take from L2 in a cycle, and that L2 gives all of them together: 96 slices.
 _PORT, _L2 = 64.0, 96 * 64.0
-#: Of one of its programs, as `flopwatch.kernels.hopper_choice` has them: bytes that a multiprocessor loads in a cycle,
-#: and cycles that a tile costs beside its steps.
-_FILL, _TILE = 50.0, 1500.0
 #: As in `evidence.peered`: rounding costs half a unit, and cuBLAS may round the parts of a float16 sum, half a unit
 #: each. A product of one pair of elements too few is off by more: up to 20, of a largest sum of 350 (K = 4096).
 CEILING_EPS = 4.0
@@ -102,15 +78,25 @@ _SMALL, _EVEN = (520, 776, 1032), (512, 768, 1024)
 _SEED = 20261122
 #: Products of layers that the suites watch, which no point of the peers is.
 LAYERS = ("2048x4096x14336", "1024x50304x768")
-#: Products that decided nothing: of transformers' layers, of few rows and many, of sides between powers of two.
-HELD_OUT = (
-    *("512x4096x4096", "1024x5120x5120", "2048x8192x2048", "4096x1024x8192", "8192x5120x2048", "2048x11008x4096"),
-    *("256x8192x8192", "384x7168x2048", "16384x1536x1536", "1280x3840x1280", "1728x1728x1728", "2304x2304x2304"),
-    *("3000x3000x3000", "3584x3584x3584", "5000x5000x5000", "7168x7168x7168", "10240x2560x2560", "1024x32000x4096"),
-)
+#: Products that nothing was fitted to: of transformers' layers, of few rows and many, of sides between powers of two;
+#: those that are over in microseconds; and those of few rows.
+HELD_OUT = {
+    "": (
+        *("512x4096x4096", "1024x5120x5120", "2048x8192x2048", "4096x1024x8192", "8192x5120x2048", "2048x11008x4096"),
+        *("256x8192x8192", "384x7168x2048", "16384x1536x1536", "1280x3840x1280", "1728x1728x1728", "2304x2304x2304"),
+        *("3000x3000x3000", "3584x3584x3584", "5000x5000x5000", "7168x7168x7168", "10240x2560x2560"),
+        "1024x32000x4096",
+    ),
+    " short": (
+        *("384x384x384", "576x576x576", "704x704x704", "832x832x832", "960x960x960", "976x976x976"),
+        *("1088x1088x1088", "880x1000x1000", "1352x680x1360", "192x4096x1024", "256x3072x3072", "512x1536x4096"),
+        *("768x3072x768", "1024x1536x512", "2048x768x1536", "4096x256x1024", "640x1920x640", "96x2048x2048"),
+    ),
+    " few rows": (*("1x3072x3072", "4x2048x5632", "16x2560x10240", "32x4096x11008", "48x4096x4096", "64x5120x2048"),),
+}
 
 
-def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Config]:
+def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, ProductConfig]:
     """Return what is raced for a shape, by name, the most promising first.
 
     >>> next(iter(candidates("16x4096x4096")))
@@ -126,7 +112,7 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Config]
         plan = schedule_of(config, m, n, k, processors=processors)
         dealt.setdefault((replace(config, balance=Balance.WHOLE), plan.programs, plan.shared), config)
     first = list(dealt.values())
-    chosen: list[Config] = []
+    chosen: list[ProductConfig] = []
     if m <= MOST_ROWS:
         chosen += CANDIDATES
         chosen += [config for config in first if config.block_m <= MOST_ROWS][: MOST // 2]
@@ -139,7 +125,7 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Config]
             chosen.append(PLAIN)
     if m * n * k < SHORT_BELOW and m * n <= SHORT_WAVES:
         short = sorted(
-            (tile for tile in SHORT_TILES if m > MOST_ROWS or tile.block_m <= MOST_ROWS),
+            (tile for tile in SHORT_TILES if can_step(m, tile) and (m > MOST_ROWS or tile.block_m <= MOST_ROWS)),
             key=lambda tile: short_cycles(tile, m, n, k, processors=processors),
         )
         chosen += short[:MOST_SHORT]
@@ -177,28 +163,13 @@ def cluster_cycles(config: ClusterConfig, m: int, n: int, k: int, *, processors:
     return max(port, cache, multiply) + 0.1 * (port + cache + multiply)
 
 
-def short_cycles(config: ShortConfig, m: int, n: int, k: int, *, processors: int = PROCESSORS) -> float:
-    """Estimate how long the busiest multiprocessor works.
-
-    >>> low, high = (ShortConfig(block_m=m, block_n=2 * m, stages=4) for m in (64, 128))
-    >>> short_cycles(low, 1024, 1024, 1024) < short_cycles(high, 1024, 1024, 1024)
-    True
-    """
-    multiply = config.block_m * config.block_n * config.block_k / 2048 * max(1.0, 64 / config.block_n)
-    fill = (config.block_m + config.block_n) * config.block_k * 2 / _FILL
-    tiles = math.ceil(math.ceil(m / config.block_m) * math.ceil(n / config.block_n) / processors)
-    rounds = math.ceil(tiles / config.per_processor)
-    # A round waits for its first step, and for the product of its last.
-    return tiles * math.ceil(k / config.block_k) * max(multiply, fill) + rounds * (fill + multiply + _TILE)
-
-
 @dataclass(frozen=True, slots=True)
 class Compilation:
     """Compiles a configuration for the present GPU, for operands of these sizes."""
 
     shape: tuple[int, ...]
     dtype: str
-    config: Config
+    config: ProductConfig
 
     def __call__(self) -> None:
         """Compile it into Triton's cache, without a launch."""
@@ -206,25 +177,10 @@ class Compilation:
         a, b, c = (
             torch.empty(size, device="cuda", dtype=getattr(torch, self.dtype)) for size in ((m, k), (k, n), (m, n))
         )
-        prepared(a, b, c, self.config).compile()
+        prepared_product(a, b, c, self.config).compile()
 
 
-def prepared(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, config: Config) -> Prepared:
-    """Prepare the launch of a configuration."""
-    match config:
-        case HopperConfig():
-            return prepare_hopper(a, b, c, config)
-        case ShortConfig():
-            return prepare_short(a, b, c, config)
-        case ClusterConfig():
-            return prepare_cluster(a, b, c, config)
-        case ThinConfig():
-            return prepare_thin(a, b, c, config)
-        case StreamKConfig():
-            return prepare_stream_k(a, b, c, config)
-
-
-def multiply(a: torch.Tensor, b: torch.Tensor, config: Config, workspace: Workspace) -> torch.Tensor:
+def multiply(a: torch.Tensor, b: torch.Tensor, config: ProductConfig, workspace: Workspace) -> torch.Tensor:
     """Multiply by a candidate; what tensor maps do not take is copied first, which is part of its time."""
     match config:
         case HopperConfig() | ShortConfig() | ClusterConfig():
@@ -269,18 +225,20 @@ class MatmulExperiment:
 
     def points(self) -> Sequence[Point]:
         """Return all products."""
+        groups = HELD_OUT if self.held_out else {"": (*MATMUL, *LAYERS)}
         return [
             Point(
                 name=f"{shape} {dtype}",
-                group=dtype,
+                group=f"{dtype}{group}",
                 flops=2.0 * math.prod(sizes(shape)),
                 values=(shape, dtype),
             )
             for dtype in MATMUL_DTYPES
-            for shape in (HELD_OUT if self.held_out else (*MATMUL, *LAYERS))
+            for group, shapes in groups.items()
+            for shape in shapes
         ]
 
-    def candidates(self, shape: str) -> Mapping[str, Config]:
+    def candidates(self, shape: str) -> Mapping[str, ProductConfig]:
         """Return what is raced for a shape."""
         if not self.held_out:
             return candidates(shape)
@@ -324,7 +282,7 @@ class MatmulExperiment:
             parts=torch.empty(_FLOATS, device="cuda"), flags=torch.zeros(_FLAGS, device="cuda", dtype=torch.int32)
         )
 
-        def raced(config: Config, index: int) -> torch.Tensor:
+        def raced(config: ProductConfig, index: int) -> torch.Tensor:
             return multiply(*sets[index], config, workspace)
 
         def wrong(call: Call) -> str:
@@ -389,7 +347,7 @@ if __name__ == "__main__":
     if {"--held-out", "choose"} <= set(sys.argv):
         sys.exit("what is held out decides nothing: choose from the races of the others")
     if not {"--table", "choose"} & set(sys.argv) and not torch.cuda.is_available():
-        sys.exit("there is no GPU here: candidates are raced on an H200")
+        sys.exit("there is no GPU here: candidates are raced on one of the capability 9.0")
     main(
         MatmulExperiment(held_out="--held-out" in sys.argv),
         [option for option in sys.argv[1:] if option != "--held-out"],

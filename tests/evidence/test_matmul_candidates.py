@@ -17,12 +17,13 @@ from evidence.race import Point
 from flopwatch.kernels.hopper_cluster import ClusterConfig
 from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
 from flopwatch.kernels.hopper_short import ShortConfig
+from flopwatch.kernels.routes import prepared_product
 from flopwatch.kernels.stream_k import Balance, Schedule, StreamKConfig
 from flopwatch.kernels.thin_matmul import CANDIDATES, ThinConfig
 from flopwatch.kernels.workspace import Workspace
 
 if TYPE_CHECKING:
-    from evidence.matmul_candidates import Config
+    from flopwatch.kernels.routes import ProductConfig
 
 EXPERIMENT = MatmulExperiment()
 
@@ -54,7 +55,7 @@ def test_short_products_are_raced_as_they_come_before_the_launch_in_front_has_en
     assert configs - late == ({replace(config, dependent=True) for config in late} if early else set())
 
 
-def comes_early(config: Config) -> bool:
+def comes_early(config: ProductConfig) -> bool:
     return not isinstance(config, StreamKConfig) and config.dependent
 
 
@@ -65,6 +66,16 @@ def test_products_of_a_few_tiles_are_raced_by_the_kernel_that_starts_quickly_too
     assert [len(configs) for configs in short] == [16, 16, 0, 0]
     assert {config.through_shared for config in short[0]} == {True, False}
     assert {config.block_m for config in short[1]} == {64}
+
+
+def test_rows_that_are_eight_apart_are_raced_where_eight_divides_them_and_they_begin_within_lines() -> None:
+    shapes = ("1000x1000x1000", "1004x1000x1000", "1536x1536x1536")
+    apart = [
+        {config.row_step for config in candidates(shape).values() if isinstance(config, ShortConfig)}
+        for shape in shapes
+    ]
+
+    assert apart == [{1, 8}, {1}, {1}]
 
 
 def test_few_rows_are_raced_by_the_thin_kernel_and_by_low_tiles() -> None:
@@ -80,8 +91,12 @@ def test_a_last_wave_that_is_nearly_empty_brings_shared_tiles_to_the_top() -> No
 
 
 def test_what_is_held_out_was_not_raced_and_has_one_candidate() -> None:
-    assert not set(HELD_OUT) & set(MATMUL)
-    assert [len(MatmulExperiment(held_out=True).candidates(shape)) for shape in HELD_OUT] == [1] * len(HELD_OUT)
+    shapes = [shape for shapes in HELD_OUT.values() for shape in shapes]
+    experiment = MatmulExperiment(held_out=True)
+
+    assert not set(shapes) & set(MATMUL)
+    assert [len(experiment.candidates(shape)) for shape in shapes] == [1] * len(shapes)
+    assert [point.group for point in experiment.points()][-1] == "bfloat16 few rows"
 
 
 def test_kernels_of_hopper_are_compiled_once_for_all_shapes_and_ways_to_share() -> None:
@@ -184,12 +199,12 @@ def test_what_is_compiled_is_what_is_launched() -> None:
         config = next(config for name, config in candidates(shape).items() if label in name)
         m, n, k = map(int, shape.split("x"))
         a, b, c = (torch.empty(size, device="cuda", dtype=torch.float16) for size in ((m, k), (k, n), (m, n)))
-        kernel = matmul_candidates.prepared(a, b, c, config).kernel
+        kernel = prepared_product(a, b, c, config).kernel
         for job in EXPERIMENT.compilations(point):
             job()
         compiled = len(kernel.device_caches[torch.cuda.current_device()][0])
 
-        matmul_candidates.prepared(a, b, c, config).launch()
+        prepared_product(a, b, c, config).launch()
         torch.cuda.synchronize()
 
         assert len(kernel.device_caches[torch.cuda.current_device()][0]) == compiled > 0

@@ -39,6 +39,7 @@ NARROW, WIDE = (
     next(name for name, config in CLUSTER.items() if bool(config.more_n) is more and config.programs == 1)
     for more in (False, True)
 )
+APART = next(name for name, config in SHORT.items() if config.row_step > 1)
 #: A table's choices: kernel, configuration and key.
 CHOICES = (
     ("hopper_matmul_kernel", HOPPER, "1536, 1536, 1536, float16, float16, float16"),
@@ -50,6 +51,7 @@ CHOICES = (
     ("hopper_cluster_kernel", NARROW, "768, 768, 896, float16, float16, float16"),
     ("hopper_cluster_kernel", WIDE, "768, 768, 1024, float16, float16, float16"),
     ("hopper_cluster_kernel", "gone", "768, 768, 640, float16, float16, float16"),
+    ("hopper_short_kernel", APART, "1004, 1000, 1000, float16, float16, float16"),
     ("thin_matmul_kernel", THIN_NAME, "16, 1536, 1536, float16, float16, float16"),
     ("thin_matmul_kernel", THIN_NAME, "128, 64, 64, float16, float16, float16"),
     ("stream_k_kernel", STREAM, "1280, 1280, 1280, float16, float16, float16"),
@@ -109,7 +111,12 @@ CALLS = {
     "another dtype": lambda: triton_matmul(*[half(1536, 1536, dtype=torch.bfloat16)] * 2),
     "A by columns": lambda: triton_matmul(half(1536, 1536).T, half(1536, 1536)),
     "B by columns": lambda: triton_matmul(half(1536, 1536), half(1536, 1536).T),
-    "a small one": lambda: triton_matmul(half(768, 768), half(768, 768)),
+    "rows that no step divides": lambda: triton_matmul(half(1004, 1000), half(1000, 1000)),
+    "a short one": lambda: triton_matmul(half(768, 768), half(768, 768)),
+    "a short one by columns": lambda: triton_matmul(half(768, 768), half(768, 768).T),
+    "few rows": lambda: triton_matmul(half(8, 2048), half(2048, 2048)),
+    "a small one": lambda: triton_matmul(half(128, 128), half(128, 128)),
+    "few rows of many columns": lambda: triton_matmul(half(8, 4096), half(4096, 8192)),
     "one row, expanded": lambda: triton_matmul(half(1, 4096).expand(4096, 4096), half(4096, 4096)),
     "one head, expanded": lambda: flash_attention(*[half(33, 1, 256, 64).expand(33, 4, 256, 64)] * 3, causal=True),
     "no tuning": lambda: triton_matmul(half(1536, 1536), half(1536, 1536), use_autotune=False),
@@ -152,20 +159,19 @@ TAKEN = {
     "attention": "hopper_attention_kernel",
     "single": "hopper_matmul_kernel",
 }
-#: What no table has, and a rule has for Hopper: large products, and attention of lengths that are near.
+GONE = ("short that is gone", "cluster that is gone")
+#: What no table has, and a rule has for Hopper: products, and attention of lengths that are near.
 RULED = {
     **dict.fromkeys(("another size", "another dtype", "B by columns"), "hopper_matmul_kernel"),
+    **dict.fromkeys(
+        ("a short one", "a short one by columns", "rows that no step divides", *GONE), "hopper_short_kernel"
+    ),
+    "few rows": "thin_matmul_kernel",
     **dict.fromkeys(("attention of another batch", "twice the length", "transposed"), "hopper_attention_kernel"),
 }
 PLAIN_PRODUCTS = (
     *("A by columns", "no tuning", "blocks", "a small one", "one row, expanded"),
-    *(
-        "a configuration that is gone",
-        "short that is gone",
-        "cluster that is gone",
-        "rows of 200 bytes",
-        "too many rows",
-    ),
+    *("a configuration that is gone", "rows of 200 bytes", "too many rows", "few rows of many columns"),
 )
 PLAIN_ATTENTION = (
     *("attention of lengths", "a negative scale", "full attention", "four times the length", "few tiles"),

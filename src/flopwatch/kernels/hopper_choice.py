@@ -1,7 +1,7 @@
 """Which configuration a call takes on Hopper where no table has its sizes.
 
 Products by an estimate of cycles, attention as the nearest sizes that were raced. What is measured of these choices, on
-sizes that decided nothing: ``python -m evidence.matmul_candidates OUT.json --held-out``, and that of attention.
+sizes that nothing was fitted to: ``python -m evidence.matmul_candidates OUT.json --held-out``, and that of attention.
 """
 
 from __future__ import annotations
@@ -14,17 +14,26 @@ from typing import TYPE_CHECKING
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, ROWS
 from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
 from flopwatch.kernels.known import PLAIN, tabled
+from flopwatch.kernels.short_choice import short_config
 from flopwatch.kernels.stream_k import Balance, Schedule
-from flopwatch.kernels.thin_matmul import MOST_ROWS
+from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, ThinConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-#: Multiplications from which the kernel for Hopper is taken. Of the products that were raced, from 1024 cubed on all
+    from flopwatch.kernels.hopper_short import ShortConfig
+
+#: Multiplications from which the persistent kernel is taken. Of the products that were raced, from 1024 cubed on all
 #: but one were 2 to 74 % faster than the plain kernel's (1280 cubed in float16 was 2 % slower), and those of 768 cubed
 #: and less 1 to 24 % slower (H200, 2026-11-22, ``evidence/h200/matmul-candidates-2026-11-22.json``).
 FEWEST = 2**30
+#: Of few rows, elements of B from which the kernel for those is taken: 2048 squared is the least that was timed.
+THIN_FEWEST = 2**22
+#: Rows up to which products of few columns wait for B alone; and how many times as deep as wide those of up to 64 rows
+#: are that do, too, where four programs share them: 64x1024x8192 took 0.63 of the fastest short tile's time, and
+#: 64x2048x2048 1.25 of it (H100, 2026-11-25, ``evidence/h100/short-tiles-2026-11-25.json``).
+_FEW_ROWS, _DEEP = 32, 4
 #: A program's cycles on an H200, roughly: bytes of shared memory filled a cycle and multiprocessor (8192x8192x1024 at
 #: 670 TFLOP/s with 128x128 tiles, 2026-11-20), and, guessed, what a tile or a part costs beside.
 _FILL, _TILE, _PART = 50.0, 1500.0, 2000.0
@@ -44,20 +53,51 @@ _NEAR = 2.0
 #: to be equal: the head dimension and the mask.
 _LENGTHS, _EQUAL = slice(3, 5), slice(5, 7)
 _ATTENTION = "hopper_attention_kernel"
+#: Of few rows: four programs that share K, and two; in the same timings the fastest with so many, nearly everywhere.
+_THIN = tuple(THIN[name] for name in ("thin 64x128/4 w4 s4 pdl", "thin 64x128/2 w4 s5 pdl"))
 #: Of the plain kernel's speed: what attention has to promise to be taken. What Gluon has to gain in a race, 3 %.
 _WORTH = 1.03
 
 
 @functools.lru_cache(maxsize=4096)
-def product_config(m: int, n: int, k: int, *, processors: int) -> HopperConfig | None:
+def product_config(
+    m: int, n: int, k: int, *, processors: int, by_columns: bool = False, packed: bool = True
+) -> HopperConfig | ShortConfig | ThinConfig | None:
     """Return the configuration for a product of 16-bit elements; None where the plain kernel is taken to be faster.
 
+    Args:
+        m: rows of A.
+        n: columns of B.
+        k: columns of A.
+        processors: of the GPU.
+        by_columns: whether B lies by columns.
+        packed: whether rows of A follow each other without a gap.
+
+    >>> str(product_config(1000, 1000, 1000, processors=132))
+    'short 128x64x64 s5 w4 x1 r8 tma pdl'
+    >>> str(product_config(16, 4096, 4096, processors=132))
+    'thin 64x128/2 w4 s5 pdl'
     >>> str(product_config(4096, 4096, 4096, processors=132))
     '128x256x64 s4 w2 c4/2 g8 wave'
     >>> str(product_config(4096, 4096, 16384, processors=132))
     '128x256x64 s4 w2 c4/2 g8 whole'
-    >>> product_config(64, 4096, 4096, processors=132)
+    >>> product_config(16, 16384, 4096, processors=132)
     """
+    thin = _thin_config(n, k, processors) if m <= MOST_ROWS else None
+    if m <= _FEW_ROWS or (thin is _THIN[0] and k >= _DEEP * n):
+        return thin
+    short = short_config(m, n, k, processors=processors, by_columns=by_columns, packed=packed)
+    return short or _persistent_config(m, n, k, processors)
+
+
+def _thin_config(n: int, k: int, processors: int) -> ThinConfig | None:
+    """Return the configuration for few rows whose programs, as many as there are for a tile, make at most one wave."""
+    if n * k < THIN_FEWEST:
+        return None
+    return next((each for each in _THIN if math.ceil(n / each.block_n) * each.splits <= processors), None)
+
+
+def _persistent_config(m: int, n: int, k: int, processors: int) -> HopperConfig | None:
     if m <= MOST_ROWS or m * n * k < FEWEST:
         return None
     chosen = min(
@@ -110,8 +150,10 @@ def schedule_of(config: HopperConfig, m: int, n: int, k: int, *, processors: int
 
 
 @functools.lru_cache(maxsize=4096)
-def attention_config(key: str, folder: Path, *, processors: int) -> str:
+def attention_config(key: str, folder: Path, *, gpu: str, processors: int) -> str:
     """Return the configuration that was the fastest at the nearest lengths; "" where the plain kernel is to be taken.
+
+    Of equally near ones those that were raced on a GPU of that name come first.
 
     Where so much of the last wave of multiprocessors would be idle as takes back what was won, the next nearest lengths
     may have tiles that fill it: of 12 heads with 2048 positions there are 192 tiles of 128 rows, and 132 of 192. Where
@@ -120,17 +162,18 @@ def attention_config(key: str, folder: Path, *, processors: int) -> str:
     Args:
         key: of the call.
         folder: of the tables.
+        gpu: its name.
         processors: of the GPU.
     """
     wanted = key.split(", ")
     near = [
-        (distance, raced)
+        (distance, raced.gpu != gpu, raced)
         for raced in _raced(folder)
         if raced.key[_EQUAL] == wanted[_EQUAL] and (distance := _distance(raced.key, wanted)) <= math.log2(_NEAR)
     ]
     batch, heads, length, head_dim = (int(wanted[place]) for place in (0, 1, 3, 5))
     configs = {config.name: config for config in HOPPER_ATTENTION.get(head_dim, ())}
-    for _, raced in sorted(near):
+    for _, _, raced in sorted(near):
         if raced.config not in configs:
             break
         config = configs[raced.config]
@@ -152,6 +195,7 @@ class _Raced:
     config: str
     speed: float
     key: list[str]
+    gpu: str
 
 
 @functools.cache
@@ -162,6 +206,7 @@ def _raced(folder: Path) -> tuple[_Raced, ...]:
             config=choice["config"] if choice["kernel"] == _ATTENTION else "",
             speed=math.exp(entry["gain"]["estimate"]) if entry["gain"] else 1.0,
             key=choice["key"].split(", "),
+            gpu=entry["gpu"],
         )
         for entry, choice in tabled(folder)
         if choice["kernel"] in {_ATTENTION, PLAIN}

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 import triton
@@ -21,14 +22,14 @@ from triton import knobs
 
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, can_attend, prepare
 from flopwatch.kernels.hopper_choice import attention_config, product_config
-from flopwatch.kernels.hopper_cluster import CLUSTER, prepare_cluster
+from flopwatch.kernels.hopper_cluster import CLUSTER, ClusterConfig, prepare_cluster
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, can_multiply_fp8, prepare_hopper_fp8
-from flopwatch.kernels.hopper_matmul import CONFIGS, can_multiply, prepare_hopper
-from flopwatch.kernels.hopper_short import SHORT, can_multiply_short, prepare_short
+from flopwatch.kernels.hopper_matmul import CONFIGS, HopperConfig, can_multiply, has_mapped_rows, prepare_hopper
+from flopwatch.kernels.hopper_short import SHORT, ShortConfig, can_multiply_short, can_step, prepare_short
 from flopwatch.kernels.known import PLAIN, TABLES, key_text, tabled, version_of
-from flopwatch.kernels.stream_k import STREAM_K, prepare_stream_k
+from flopwatch.kernels.stream_k import STREAM_K, StreamKConfig, prepare_stream_k
 from flopwatch.kernels.thin_fp8 import MOST_FP8_ROWS, THIN_FP8, prepare_thin_fp8
-from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, prepare_thin
+from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, ThinConfig, prepare_thin
 from flopwatch.kernels.tuner import VARIABLE
 
 if TYPE_CHECKING:
@@ -37,14 +38,20 @@ if TYPE_CHECKING:
 
     from flopwatch.kernels.prepared import Prepared
 
-#: Kernels for products and for attention, beside the plain ones.
-PRODUCTS = (
-    "hopper_matmul_kernel",
-    "hopper_short_kernel",
-    "hopper_cluster_kernel",
-    "thin_matmul_kernel",
-    "stream_k_kernel",
+ProductConfig: TypeAlias = HopperConfig | ShortConfig | ClusterConfig | ThinConfig | StreamKConfig
+
+#: Kernels for products beside the plain one, and their configurations by name.
+_PRODUCTS: Mapping[str, Mapping[str, ProductConfig]] = MappingProxyType(
+    {
+        "hopper_matmul_kernel": CONFIGS,
+        "hopper_short_kernel": SHORT,
+        "hopper_cluster_kernel": CLUSTER,
+        "thin_matmul_kernel": THIN,
+        "stream_k_kernel": STREAM_K,
+    }
 )
+PRODUCTS = tuple(_PRODUCTS)
+#: For attention.
 ATTENTION = ("hopper_attention_kernel",)
 #: For products of float8 with scales.
 FP8_PRODUCTS = ("hopper_matmul_kernel", "thin_matmul_kernel")
@@ -60,7 +67,7 @@ _NEWEST_GLUON = (3, 9)
 
 
 def routed_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Prepared | None:
-    """Prepare the launch that a table has for ``c = a @ b``; None where the plain kernel is to be launched.
+    """Prepare the launch that a table or the rule has for ``c = a @ b``; None where the plain kernel is to be launched.
 
     Args:
         a: (M, K), not empty.
@@ -70,30 +77,51 @@ def routed_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Prepare
     if _is_plain():
         return None
     kernel, name = _choice(PRODUCTS, product_key(a, b, c), (a, b))
-    if kernel.startswith("hopper_"):
-        return _hopper_product(kernel, name, a, b, c)
-    match kernel:
-        case "thin_matmul_kernel":
-            if name in THIN and a.shape[0] <= MOST_ROWS:
-                return prepare_thin(a, b, c, THIN[name])
-        case "stream_k_kernel":
-            if name in STREAM_K:
-                return prepare_stream_k(a, b, c, STREAM_K[name])
-        case "":
-            return _hopper_product("", "", a, b, c)
-    return None
-
-
-def _hopper_product(kernel: str, name: str, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Prepared | None:
-    """Prepare the launch of a kernel for Hopper; of the one that the rule has, if none is named."""
-    if not _is_hopper(a) or not can_multiply(a, b):
+    if kernel == PLAIN:
         return None
-    if kernel == "hopper_short_kernel":
-        return prepare_short(a, b, c, SHORT[name]) if name in SHORT and can_multiply_short(a, b) else None
-    if kernel == "hopper_cluster_kernel":
-        return prepare_cluster(a, b, c, CLUSTER[name]) if name in CLUSTER and can_multiply_short(a, b) else None
-    config = CONFIGS.get(name) if kernel else product_config(*c.shape, a.shape[1], processors=_processors(a))
-    return None if config is None else prepare_hopper(a, b, c, config)
+    config = _PRODUCTS.get(kernel, {}).get(name)
+    if config is None or not _takes(config, a, b):
+        config = _ruled_product(a, b)
+    return None if config is None else prepared_product(a, b, c, config)
+
+
+def _ruled_product(a: torch.Tensor, b: torch.Tensor) -> ProductConfig | None:
+    """Return what the rule has for Hopper."""
+    if not _is_hopper(a) or not can_multiply_short(a, b):
+        return None
+    (M, K), N = a.shape, b.shape[1]
+    layout = {"by_columns": not has_mapped_rows(b), "packed": a.stride(0) == K}
+    return product_config(M, N, K, processors=_processors(a), **layout)
+
+
+def _takes(config: ProductConfig, a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Tell whether these operands can be multiplied so."""
+    match config:
+        case ThinConfig():
+            return a.shape[0] <= MOST_ROWS
+        case StreamKConfig():
+            return True
+        case ShortConfig():
+            return _is_hopper(a) and can_multiply_short(a, b) and can_step(a.shape[0], config)
+        case ClusterConfig():
+            return _is_hopper(a) and can_multiply_short(a, b)
+        case HopperConfig():
+            return _is_hopper(a) and can_multiply(a, b)
+
+
+def prepared_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, config: ProductConfig) -> Prepared:
+    """Prepare the launch of a configuration's kernel for ``c = a @ b``."""
+    match config:
+        case HopperConfig():
+            return prepare_hopper(a, b, c, config)
+        case ShortConfig():
+            return prepare_short(a, b, c, config)
+        case ClusterConfig():
+            return prepare_cluster(a, b, c, config)
+        case ThinConfig():
+            return prepare_thin(a, b, c, config)
+        case StreamKConfig():
+            return prepare_stream_k(a, b, c, config)
 
 
 def routed_fp8_product(
@@ -152,9 +180,7 @@ def routed_attention(
     key = attention_key(q, k, out, causal=causal)
     _kernel, name = _choice(ATTENTION, key, (q, k, v))
     if not name:
-        name = attention_config(
-            key, FOLDER, processors=torch.cuda.get_device_properties(q.device).multi_processor_count
-        )
+        name = attention_config(key, FOLDER, gpu=torch.cuda.get_device_name(), processors=_processors(q))
     configs = {config.name: config for config in HOPPER_ATTENTION.get(q.shape[3], ())}
     if name not in configs or not can_attend(q, k, v, out):
         return None

@@ -4,7 +4,7 @@ With up to 64 rows of A, C is computed as the transpose of ``B.T @ A.T``: the co
 instruction of Hopper's tensor cores wants at least, and the few rows of A its columns, of which 16 are enough. K is
 split, since the columns alone make too few programs to fill a GPU.
 
-Chosen by `triton_matmul` where a table says so (`flopwatch.kernels.routes`), and, by way of
+Chosen by `triton_matmul` where a table or a rule says so (`flopwatch.kernels.routes`), and, by way of
 `flopwatch.kernels.thin_fp8`, by `triton_matmul_fp8`.
 """
 
@@ -225,7 +225,7 @@ CANDIDATES = (
     ThinConfig(block_n=128, block_k=64, splits=4, num_stages=6),
     ThinConfig(block_n=128, block_k=64, splits=8, num_stages=5),
     ThinConfig(block_n=128, block_k=64, splits=16, num_stages=4),
-    # Not timed yet: the fastest with as much on its way as there is room for, and without parts to add.
+    # The fastest with as much on its way as there is room for, and without parts to add.
     ThinConfig(block_n=64, block_k=128, splits=2, num_stages=7),
     ThinConfig(block_n=32, block_k=128, splits=1, num_stages=9, upright=True),
 )

@@ -1,0 +1,219 @@
+"""Time every tile for short products on many sizes, and judge what is chosen of them by an estimate.
+
+    python -m evidence.short_tiles race OUT.json [--seconds N]    # on a Hopper GPU; as `evidence.candidates` does
+    python -m evidence.short_tiles judge IN.json                  # what the estimate and the rule are worth
+    python -m evidence.short_tiles fit IN.json                    # the rates of `flopwatch.kernels.short_choice`
+
+Unlike `evidence.matmul_candidates`, which orders tiles by the estimate and races the best, this times what is slow,
+too: an estimate is fitted to both. Of few rows the kernel for those is raced beside them, of larger products the two
+persistent configurations that are estimated to be the best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from evidence.candidates import Findings, geometric_mean, main
+from evidence.matmul_candidates import PROCESSORS, MatmulExperiment
+from evidence.peer_shapes import sizes
+from evidence.race import Point
+from flopwatch.kernels.hopper_choice import predicted_cycles, product_config
+from flopwatch.kernels.hopper_matmul import TILES
+from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig, can_step
+from flopwatch.kernels.known import PLAIN
+from flopwatch.kernels.short_choice import SHORT_RATES, ShortRates, short_cycles
+from flopwatch.kernels.stream_k import Balance
+from flopwatch.kernels.thin_matmul import CANDIDATES, MOST_ROWS
+from flopwatch.model import from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from evidence.race import Outcome
+    from flopwatch.kernels.routes import ProductConfig
+
+#: Sides and steps of all kinds: rows that begin with lines of memory and others, waves that are full and others.
+SQUARES = (*(504, 600, 640, 680, 760, 840, 896, 920, 1000, 1008, 1016, 1032, 1152, 1160, 1200, 1320, 1408, 1664, 1792),)
+OTHERS = (
+    *("1024x1000x1000", "1000x1000x1024", "1024x1024x512", "512x1024x1024", "1024x512x2048", "256x2048x2048"),
+    *("128x4096x1024", "512x2048x512", "768x1024x768", "1024x768x3072", "256x1024x4096", "384x2560x1024"),
+    *("520x1000x1000", "1000x520x2000", "1000x1000x4000", "1000x1000x200", "296x1000x1000", "1400x600x1000"),
+    *("2000x520x1000", "1280x768x1024", "2048x1024x1024", "1024x2048x512", "96x4096x4096", "100x1000x1000"),
+    *("72x8000x1000", "200x3000x1000", "960x1000x1200", "1024x1024x1400", "936x1024x776", "992x904x1016"),
+    *("1008x640x1288", "904x1048x600", "640x600x3000", "448x1536x1536", "320x3072x768", "128x2048x8192"),
+    *("128x8192x2048", "160x5120x1280", "192x1536x1536", "256x256x8192", "512x512x4096", "512x768x768"),
+    *("768x768x2048", "896x1792x896", "1280x1280x640", "1536x768x768", "1600x1600x400", "2048x512x2048"),
+    *("2048x2048x512", "712x1400x888", "1440x720x1440", "1920x1080x640", "128x50304x768", "100x5000x5000"),
+    *("128x28672x1024", "300x4000x1000", "1344x2048x1024", "4096x512x512", "4096x1024x256", "8192x256x512"),
+    *("3000x600x1000", "2304x768x3072", "768x2304x768", "1024x4096x1024", "4096x4096x256", "80x11008x4096"),
+    "256x4096x14336",
+)
+FEW_ROWS = tuple(
+    f"{m}x{other}"
+    for other in (
+        *("5120x5120", "8192x1024", "1024x8192", "14336x4096", "4096x14336", "3584x3584", "2048x2048", "1536x8960"),
+        "28672x8192",
+    )
+    for m in (1, 8, 16, 32, 64)
+)
+SHAPES = (*(f"{side}x{side}x{side}" for side in SQUARES), *OTHERS, *FEW_ROWS)
+#: Of fewer rows a tile of the short kernel would be nearly empty: the least that its instructions have are 64.
+LEAST_ROWS = 8
+#: Of the fit: tries, the second half of them nearer; how far rates move; a timing's error counts no more than this.
+TRIES, FAR, NEAR, MOST_ERROR = 2500, 0.15, 0.05, 0.5
+_SEED = 20261125
+#: Whose speeds the rule's is told in: the last is the fastest of flopwatch's own that were timed.
+PEERS = ("torch", PLAIN, "the fastest")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TilesExperiment(MatmulExperiment):
+    """All tiles on these sizes, in float16."""
+
+    def points(self) -> Sequence[Point]:
+        """Return all products."""
+        return [
+            Point(name=shape, group="float16", flops=2.0 * math.prod(sizes(shape)), values=(shape, "float16"))
+            for shape in SHAPES
+        ]
+
+    def candidates(self, shape: str) -> Mapping[str, ProductConfig]:
+        """Return what is timed, as it comes before the launch in front of it has ended."""
+        m, n, k = sizes(shape)
+        chosen: list[ProductConfig] = [
+            replace(tile, dependent=True)
+            for tile in SHORT_TILES
+            if can_step(m, tile) and (m > MOST_ROWS or (m >= LEAST_ROWS and tile.block_m <= MOST_ROWS))
+        ]
+        if m <= MOST_ROWS:
+            chosen += [replace(config, dependent=True) for config in CANDIDATES]
+        else:
+            persistent = sorted(
+                (replace(tile, balance=balance) for tile in TILES for balance in (Balance.WHOLE, Balance.WAVE)),
+                key=lambda config: predicted_cycles(config, m, n, k, processors=PROCESSORS),
+            )
+            chosen += [persistent[0], *(replace(config, dependent=True) for config in persistent[:2])]
+        return {str(config): config for config in chosen}
+
+
+def timed(outcome: Outcome) -> dict[str, float]:
+    """Return seconds of a call, by name."""
+    return {entry.name: entry.seconds for entry in outcome.entries if entry.seconds}
+
+
+def short_times(outcome: Outcome) -> dict[ShortConfig, float]:
+    """Return seconds of each tile of the short kernel."""
+    seconds = timed(outcome)
+    named = {tile: str(replace(tile, dependent=True)) for tile in SHORT_TILES}
+    return {tile: seconds[name] for tile, name in named.items() if name in seconds}
+
+
+def estimated(config: ShortConfig, outcome: Outcome, rates: ShortRates) -> float:
+    """Return the estimate in cycles."""
+    return short_cycles(config, *sizes(str(outcome.point.values[0])), processors=PROCESSORS, rates=rates)
+
+
+def judged(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yield what the estimate is worth, and what the rule takes."""
+    short = [(outcome, times) for outcome in outcomes if (times := short_times(outcome))]
+    logs = [
+        math.log(estimated(tile, one, SHORT_RATES) / seconds) for one, times in short for tile, seconds in times.items()
+    ]
+    middle = math.fsum(logs) / len(logs)
+    spread = math.sqrt(math.fsum((log - middle) ** 2 for log in logs) / len(logs))
+    lost = [
+        times[min(times, key=lambda tile: estimated(tile, one, SHORT_RATES))] / min(times.values())
+        for one, times in short
+    ]
+    yield (
+        f"{len(logs)} timings of {len(short)} products: the estimate is off by {spread:.1%} (standard deviation of the "
+        f"logarithm), and what it takes to be the fastest takes {geometric_mean(lost) - 1:.1%} longer than what is"
+    )
+    kinds: dict[str, list[tuple[float, ...]]] = {"all": []}
+    slowest: list[tuple[float, str]] = []
+    for outcome in outcomes:
+        shape, seconds = str(outcome.point.values[0]), timed(outcome)
+        config = product_config(*sizes(shape), processors=PROCESSORS)
+        taken = PLAIN if config is None else str(config)
+        if taken in seconds:
+            fastest = min(value for name, value in seconds.items() if name != "torch")
+            speeds = tuple(value / seconds[taken] for value in (seconds["torch"], seconds[PLAIN], fastest))
+            for kind in ("all", PLAIN if config is None else type(config).__name__):
+                kinds.setdefault(kind, []).append(speeds)
+            slowest.append((speeds[2], f"{shape}: {taken}, {', '.join(map(_of, speeds, PEERS))}"))
+    for kind, found in kinds.items():
+        means = (geometric_mean(speeds[place] for speeds in found) for place in range(len(PEERS)))
+        yield f"the rule, {kind}, {len(found)} products: {', '.join(map(_of, means, PEERS))}"
+    yield from (f"slowest: {text}" for _, text in sorted(slowest)[:3])
+
+
+def _of(speed: float, peer: str) -> str:
+    return f"{speed:.3f} of {peer}"
+
+
+def fitted(outcomes: Sequence[Outcome], *, tries: int = TRIES) -> tuple[ShortRates, float]:
+    """Return the rates that fit the timings best, the fastest tiles of a product first, and the error that is left.
+
+    A random walk; of the cycles of an H100 at 1755 MHz.
+    """
+    known = [
+        (outcome, tile, seconds * 1.755e9, seconds / min(times.values()))
+        for outcome in outcomes
+        for times in (short_times(outcome),)
+        for tile, seconds in times.items()
+    ]
+    weight = math.fsum(slower**-2 for *_, slower in known)
+
+    def error(rates: ShortRates) -> float:
+        errors = ((math.log(estimated(tile, one, rates) / cycles), slower) for one, tile, cycles, slower in known)
+        return math.sqrt(math.fsum(min(log**2, MOST_ERROR**2) * slower**-2 for log, slower in errors) / weight)
+
+    walk = random.Random(_SEED)  # noqa: S311 - no secret
+    best = SHORT_RATES, error(SHORT_RATES)
+    for attempt in range(tries):
+        step = FAR if attempt < tries / 2 else NEAR
+        moved = {
+            name: value * math.exp(walk.gauss(0, step)) if walk.random() < 0.3 else value  # noqa: PLR2004 - a few at once
+            for name, value in asdict(best[0]).items()
+        }
+        found = ShortRates(**moved)
+        if (left := error(found)) < best[1]:
+            best = found, left
+    return best
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Do what a command line says."""
+    if arguments[:1] == ["race"]:
+        if "choose" in arguments:
+            sys.exit("the table is chosen from the races of evidence.matmul_candidates: these sizes were fitted to")
+        if not torch.cuda.is_available() and "--table" not in arguments:
+            sys.exit("there is no GPU here: tiles are timed on one of the capability 9.0")
+        main(TilesExperiment(), arguments[1:], "python -m evidence.short_tiles race", str(__doc__))
+        return
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="python -m evidence.short_tiles"
+    )
+    parser.add_argument("do", choices=["race", "judge", "fit"])
+    parser.add_argument("path", type=Path, help="what was timed")
+    parser.add_argument("--tries", type=int, default=TRIES, help=f"of a fit ({TRIES})")
+    options = parser.parse_args(arguments)
+    outcomes = from_json(options.path.read_bytes(), Findings).outcomes
+    if options.do == "judge":
+        sys.stdout.writelines(f"{line}\n" for line in judged(outcomes))
+    else:
+        rates, error = fitted(outcomes, tries=options.tries)
+        sys.stdout.writelines(f"{name} {value:.3g}\n" for name, value in asdict(rates).items())
+        sys.stdout.write(f"error {error:.1%}\n")
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

@@ -1,0 +1,172 @@
+"""Which configuration of the kernel for short products a product takes on Hopper, by an estimate of cycles.
+
+What the estimate and the choice are worth: ``python -m evidence.short_tiles judge``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig, can_step
+
+#: Multiplications from which the kernel is taken, and below which: 256 cubed is the least that was timed, and at
+#: 256x8192x8192 and 4096x1024x8192 it lost 7 and 9 % to the persistent one
+#: (``evidence/h100/matmul-held-out-2026-11-25-first.json`` and ``-second.json``).
+SHORT_FEWEST, SHORT_MOST = 2**24, 2**34
+#: Two tiles a multiprocessor have to take such a part of the places: 0.64 of them lost 15 % to the persistent kernel at
+#: 384x7168x2048 (the last and the one before of the same races), 0.74 won at 1792 cubed. Of larger products one has to,
+#: too: 0.55 of the places lost at 1536 cubed (``evidence/h100/matmul-candidates-2026-11-25.json``) and won at
+#: 520x1000x1000 (``evidence/h100/short-tiles-2026-11-25.json``).
+_FULL, _LARGER = 0.7, 3 * 2**30
+#: Products of fewer rows, with more columns than a wave of the smallest tiles has, wait for memory as the plain kernel
+#: does: 80x11008x4096 lost 20 % (``evidence/h100/short-tiles-2026-11-25.json``).
+_LOW = 128
+#: Rows that are eight apart are worth it where such a part of a tile's are in the matrix: with 0.82, at 840 cubed, they
+#: lost 5 % to the fastest tile; with 0.86, at 880x1000x1000, they were 22 % faster than what was taken before.
+_WITHIN = 0.85
+#: Bytes of a line of memory, and elements of 16 bits in it; columns of the smallest tiles.
+_LINE, _ELEMENTS, _NARROW = 128, 64, 64
+#: Pairs of 16-bit elements that a multiprocessor multiplies and adds in a cycle.
+_PAIRS = 2048
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShortRates:
+    """What takes a product's time.
+
+    Attributes:
+        launch: cycles a launch.
+        round: cycles for each round of tiles that are there at once, beside those of their steps.
+        store: cycles for each element of a tile, until C is stored.
+        latency: cycles from the order of a load to its arrival.
+        port: bytes a cycle that one multiprocessor takes from the L2 cache.
+        cache: bytes a cycle that the L2 cache gives all multiprocessors together.
+        memory: bytes a cycle that memory gives.
+        eight_warps: cycles a step that eight warps take longer than four.
+        beyond: how much longer the loads of a tile take that lies outside of the matrices altogether, as a part.
+        hidden: the part of the cycles of tiles that counts where memory takes longer than they do.
+    """
+
+    launch: float
+    round: float
+    store: float
+    latency: float
+    port: float
+    cache: float
+    memory: float
+    eight_warps: float
+    beyond: float
+    hidden: float
+
+
+#: Of ``python -m evidence.short_tiles fit`` on an H100 at 1755 MHz (2026-11-25, triton 3.6.0), rounded.
+SHORT_RATES = ShortRates(
+    launch=1600.0,
+    round=1400.0,
+    store=0.065,
+    latency=1280.0,
+    port=97.0,
+    cache=8000.0,
+    memory=1480.0,
+    eight_warps=70.0,
+    beyond=0.48,
+    hidden=0.08,
+)
+
+
+def short_config(
+    m: int, n: int, k: int, *, processors: int, by_columns: bool = False, packed: bool = True
+) -> ShortConfig | None:
+    """Return the configuration for a product whose tiles are all there at once; None where another kernel is faster.
+
+    Args:
+        m: rows of A.
+        n: columns of B.
+        k: columns of A.
+        processors: of the GPU.
+        by_columns: whether B lies by columns.
+        packed: whether rows of A follow each other without a gap.
+
+    >>> str(short_config(1000, 1000, 1000, processors=132))
+    'short 128x64x64 s5 w4 x1 r8 tma pdl'
+    >>> short_config(4096, 4096, 4096, processors=132)
+    """
+    if not SHORT_FEWEST <= m * n * k < SHORT_MOST or (m < _LOW and math.ceil(n / _NARROW) > processors):
+        return None
+    chosen = min(
+        (
+            tile
+            for tile in SHORT_TILES
+            if _fills(tile, m, n, processors, large=m * n * k >= _LARGER)
+            and (tile.row_step == 1 or (packed and can_step(m, tile) and _rows_within(tile, m) >= _WITHIN))
+        ),
+        key=lambda config: short_cycles(config, m, n, k, processors=processors, by_columns=by_columns),
+        default=None,
+    )
+    return None if chosen is None else replace(chosen, dependent=True)
+
+
+def short_cycles(
+    config: ShortConfig,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    processors: int,
+    by_columns: bool = False,
+    rates: ShortRates = SHORT_RATES,
+) -> float:
+    """Estimate how long a product with `hopper_short_kernel` takes, in cycles; loads are what it waits for most.
+
+    They are rows of one line of memory, 128 bytes; of a matrix whose rows begin elsewhere than a line each row asks for
+    two. Rows of A that are eight apart are taken from where a line begins.
+
+    >>> near, apart = (ShortConfig(block_m=128, block_n=64, stages=5, row_step=step) for step in (1, 8))
+    >>> cycles = [short_cycles(config, 1000, 1000, 1000, processors=132) for config in (near, apart)]
+    >>> cycles[0] > 1.25 * cycles[1]
+    True
+    """
+    high, wide = _tiles(config, m, n)
+    deep_lines = 2 if k % _ELEMENTS else 1
+    before = _ELEMENTS - 8 if deep_lines > 1 and config.row_step > 1 else 0  # the most that a line has of another row
+    steps = math.ceil((k + before) / config.block_k)
+    rows_a = config.block_m * config.block_k // _ELEMENTS * (deep_lines if config.row_step == 1 else 1)
+    if by_columns:
+        rows_b = config.block_n * config.block_k // _ELEMENTS * deep_lines
+    else:
+        rows_b = config.block_k * math.ceil(config.block_n / _ELEMENTS) * (2 if n % _ELEMENTS else 1)
+    within = m * n / (high * config.block_m * wide * config.block_n)
+    load = (rows_a + rows_b) * _LINE * (1 + rates.beyond * (1 - within))
+    # An instruction of few columns waits for shared memory.
+    columns = config.block_n // max(1, config.warps * 16 // config.block_m)
+    multiply = config.block_m * config.block_n * config.block_k / _PAIRS * max(1.0, 64 / columns)
+    multiply += rates.eight_warps * (config.warps // 8)
+    store = rates.store * config.block_m * config.block_n
+    cycles, left = rates.launch, high * wide
+    while left > 0:
+        now = min(left, processors * config.per_processor)
+        each = math.ceil(now / processors)
+        under_way = min(config.stages - 1, steps) * load * each
+        rate = min(rates.port, rates.cache * each / now, under_way / rates.latency)
+        cycles += each * (steps * max(multiply, load / rate) + store) + rates.round
+        left -= now
+    memory = rates.launch + (m * k + k * n + m * n) * 2 / rates.memory
+    return max(cycles, memory) + rates.hidden * cycles
+
+
+def _tiles(config: ShortConfig, m: int, n: int) -> tuple[int, int]:
+    """Return how many tiles a product has below each other, and beside."""
+    return math.ceil(m / config.row_step / config.block_m) * config.row_step, math.ceil(n / config.block_n)
+
+
+def _rows_within(config: ShortConfig, m: int) -> float:
+    """Return which part of its tiles' rows are in the matrix."""
+    return m / (_tiles(config, m, 1)[0] * config.block_m)
+
+
+def _fills(config: ShortConfig, m: int, n: int, processors: int, *, large: bool) -> bool:
+    """Tell whether all tiles are there at once, and, where that matters, leave few places empty."""
+    tiles = math.prod(_tiles(config, m, n))
+    one, two = processors, processors * min(config.per_processor, 2)
+    return (_FULL * one if large else 0) <= tiles <= one or _FULL * two <= tiles <= two

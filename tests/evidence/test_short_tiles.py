@@ -1,0 +1,155 @@
+"""What is timed of tiles for short products, and what is judged and fitted, by what was recorded on an H100."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from evidence.candidates import Findings
+from evidence.matmul_candidates import HELD_OUT, LAYERS
+from evidence.peer_shapes import MATMUL
+from evidence.race import Entry
+from evidence.short_tiles import SHAPES, TilesExperiment, estimated, fitted, judged, run, short_times, timed
+
+from flopwatch.kernels.hopper_choice import product_config
+from flopwatch.kernels.hopper_matmul import HopperConfig
+from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig
+from flopwatch.kernels.short_choice import SHORT_RATES
+from flopwatch.kernels.thin_matmul import ThinConfig
+from flopwatch.model import from_json
+
+RECORDED = Path(__file__).parents[2] / "evidence" / "h100" / "short-tiles-2026-11-25.json"
+EXPERIMENT = TilesExperiment()
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Findings:
+    return from_json(RECORDED.read_bytes(), Findings)
+
+
+def test_all_tiles_that_can_are_timed_beside_the_persistent_kernel_or_that_for_few_rows() -> None:
+    short, few = (EXPERIMENT.candidates(shape).values() for shape in ("1000x1000x1000", "16x4096x14336"))
+
+    assert {config for config in short if isinstance(config, ShortConfig)} == {
+        replace(tile, dependent=True) for tile in SHORT_TILES
+    }
+    assert sum(isinstance(config, HopperConfig) for config in short) >= 2
+    assert {config.block_m for config in few if isinstance(config, ShortConfig)} == {64}
+    assert any(isinstance(config, ThinConfig) for config in few)
+
+
+def test_what_the_estimate_is_fitted_to_is_held_out_nowhere() -> None:
+    assert len(set(SHAPES)) == len(SHAPES)
+    assert not set(SHAPES) & {shape for shapes in HELD_OUT.values() for shape in shapes}
+    assert len(EXPERIMENT.points()) == len(SHAPES)
+
+
+def test_what_was_recorded_is_what_is_timed(recorded: Findings) -> None:
+    assert [outcome.point for outcome in recorded.outcomes] == EXPERIMENT.points()
+    for outcome in recorded.outcomes:
+        shape = str(outcome.point.values[0])
+        short = {name for name, one in EXPERIMENT.candidates(shape).items() if isinstance(one, ShortConfig)}
+        assert {name for name in timed(outcome) if name.startswith("short")} == short, shape
+
+
+def test_the_rule_takes_what_is_nearly_the_fastest_of_what_was_recorded(recorded: Findings) -> None:
+    """Slower than the plain kernel is one that waits for memory; and few are far from the fastest of all."""
+    slower, lost = {}, {}
+    for outcome in recorded.outcomes:
+        shape, seconds = str(outcome.point.values[0]), timed(outcome)
+        config = product_config(*map(int, shape.split("x")), processors=132)
+        taken = seconds["plain" if config is None else str(config)]
+        slower[shape] = taken / seconds["plain"]
+        lost[shape] = taken / min(value for name, value in seconds.items() if name != "torch")
+
+    assert [shape for shape, loss in slower.items() if loss > 1.03] == ["128x50304x768"]
+    assert sum(loss > 1.1 for loss in lost.values()) <= 8
+    assert math.prod(lost.values()) ** (1 / len(lost)) < 1.025
+
+
+def test_the_judge_says_how_far_the_estimate_is_off_and_what_it_loses(recorded: Findings) -> None:
+    lines = list(judged(recorded.outcomes))
+
+    assert lines[0].startswith("1697 timings of 122 products: the estimate is off by 12.")
+    assert "3.1% longer" in lines[0]
+    assert lines[1] == "the rule, all, 131 products: 1.026 of torch, 1.290 of plain, 0.980 of the fastest"
+    assert lines[-3].startswith("slowest: 128x50304x768")
+
+
+def test_an_estimate_that_is_exact_is_judged_so(recorded: Findings) -> None:
+    exact = [
+        replace(
+            outcome,
+            entries=tuple(
+                Entry(
+                    name=str(replace(tile, dependent=True)), peer=False, seconds=estimated(tile, outcome, SHORT_RATES)
+                )
+                for tile in times
+            ),
+        )
+        for outcome in recorded.outcomes[:8]
+        for times in (short_times(outcome),)
+    ]
+
+    assert "off by 0.0%" in next(iter(judged(exact)))
+
+
+def test_a_fit_finds_rates_that_were_planted(recorded: Findings) -> None:
+    """From 30 % off, in what decides most: the cache, the latency, and the launch with its one round."""
+    planted = replace(SHORT_RATES, launch=2100.0, latency=900.0, cache=6000.0)
+    outcomes = [
+        replace(
+            outcome,
+            entries=tuple(
+                Entry(
+                    name=str(replace(tile, dependent=True)),
+                    peer=False,
+                    seconds=estimated(tile, outcome, planted) / 1.755e9,
+                )
+                for tile in times
+            ),
+        )
+        for outcome in recorded.outcomes[:40:2]
+        for times in (short_times(outcome),)
+    ]
+
+    rates, error = fitted(outcomes, tries=600)
+
+    assert error < 0.03
+    for name in ("latency", "cache"):
+        assert math.isclose(asdict(rates)[name], asdict(planted)[name], rel_tol=0.15), name
+    assert math.isclose(rates.launch + rates.round, planted.launch + planted.round, rel_tol=0.15)
+
+
+def test_the_command_judges_and_fits_what_was_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["judge", str(RECORDED)])
+    run(["fit", str(RECORDED), "--tries", "3"])
+
+    said = capsys.readouterr().out
+    assert "1697 timings" in said
+    assert "eight_warps" in said
+    assert "error" in said
+
+
+def test_what_was_timed_is_printed_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["race", str(RECORDED), "--table"])
+
+    assert "2026-11-25" in capsys.readouterr().out
+
+
+def test_no_table_is_chosen_from_sizes_that_were_fitted_to() -> None:
+    with pytest.raises(SystemExit, match="fitted to"):
+        run(["race", "choose", str(RECORDED)])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_nothing_is_timed() -> None:
+    with pytest.raises(SystemExit, match="no GPU here"):
+        run(["race", "out.json"])
+
+
+def test_products_that_are_watched_are_timed_too_only_where_they_say_more() -> None:
+    assert set(SHAPES) & {*MATMUL, *LAYERS} == {"1000x1000x1000"}
