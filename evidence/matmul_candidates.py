@@ -36,9 +36,9 @@ from flopwatch.kernels.known import PLAIN as PLAIN_PEER
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.kernels.routes import ProductConfig, prepared_product, product_key
 from flopwatch.kernels.scratch import in_scratch
-from flopwatch.kernels.short_choice import short_cycles
 from flopwatch.kernels.stream_k import Balance, StreamKConfig, stream_k_matmul
 from flopwatch.kernels.thin_matmul import CANDIDATES, MOST_ROWS, ThinConfig, thin_matmul
+from flopwatch.kernels.wave_choice import wave_cycles
 from flopwatch.kernels.workspace import Workspace
 from flopwatch.measure.inputs import input_bytes
 from flopwatch.measure.machine import toolchain_versions
@@ -126,7 +126,7 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Product
     if m * n * k < SHORT_BELOW and m * n <= SHORT_WAVES:
         short = sorted(
             (tile for tile in SHORT_TILES if can_step(m, tile) and (m > MOST_ROWS or tile.block_m <= MOST_ROWS)),
-            key=lambda tile: short_cycles(tile, m, n, k, processors=processors),
+            key=lambda tile: wave_cycles(tile, m, n, k, processors=processors),
         )
         chosen += short[:MOST_SHORT]
         chosen += [replace(tile, through_shared=False) for tile in short[:MOST_DIRECT]]

@@ -2,7 +2,7 @@
 
     python -m evidence.short_tiles race OUT.json [--seconds N]    # on a Hopper GPU; as `evidence.candidates` does
     python -m evidence.short_tiles judge IN.json                  # what the estimate and the rule are worth
-    python -m evidence.short_tiles fit IN.json                    # the rates of `flopwatch.kernels.short_choice`
+    python -m evidence.short_tiles fit IN.json                    # the rates of `flopwatch.kernels.wave_choice`
 
 Unlike `evidence.matmul_candidates`, which orders tiles by the estimate and races the best, this times what is slow,
 too: an estimate is fitted to both. Of few rows the kernel for those is raced beside them, of larger products the two
@@ -26,12 +26,12 @@ from evidence.matmul_candidates import PROCESSORS, MatmulExperiment
 from evidence.peer_shapes import sizes
 from evidence.race import Point
 from flopwatch.kernels.hopper_choice import predicted_cycles, product_config
-from flopwatch.kernels.hopper_matmul import TILES
+from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
 from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig, can_step
 from flopwatch.kernels.known import PLAIN
-from flopwatch.kernels.short_choice import SHORT_RATES, ShortRates, short_cycles
 from flopwatch.kernels.stream_k import Balance
 from flopwatch.kernels.thin_matmul import CANDIDATES, MOST_ROWS
+from flopwatch.kernels.wave_choice import WAVE_RATES, WaveRates, fits_at_once, wave_cycles
 from flopwatch.model import from_json
 
 if TYPE_CHECKING:
@@ -109,28 +109,30 @@ def timed(outcome: Outcome) -> dict[str, float]:
     return {entry.name: entry.seconds for entry in outcome.entries if entry.seconds}
 
 
-def short_times(outcome: Outcome) -> dict[ShortConfig, float]:
-    """Return seconds of each tile of the short kernel."""
-    seconds = timed(outcome)
-    named = {tile: str(replace(tile, dependent=True)) for tile in SHORT_TILES}
+def wave_times(outcome: Outcome) -> dict[ShortConfig | HopperConfig, float]:
+    """Return seconds of what the estimate is of: short tiles, and persistent ones that are all there at once."""
+    seconds, (m, n, _) = timed(outcome), sizes(str(outcome.point.values[0]))
+    tiles: list[ShortConfig | HopperConfig] = [*SHORT_TILES]
+    tiles += [tile for tile in TILES if fits_at_once(tile, m, n, PROCESSORS)]
+    named = {tile: str(replace(tile, dependent=True)) for tile in tiles}
     return {tile: seconds[name] for tile, name in named.items() if name in seconds}
 
 
-def estimated(config: ShortConfig, outcome: Outcome, rates: ShortRates) -> float:
+def estimated(config: ShortConfig | HopperConfig, outcome: Outcome, rates: WaveRates) -> float:
     """Return the estimate in cycles."""
-    return short_cycles(config, *sizes(str(outcome.point.values[0])), processors=PROCESSORS, rates=rates)
+    return wave_cycles(config, *sizes(str(outcome.point.values[0])), processors=PROCESSORS, rates=rates)
 
 
 def judged(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Yield what the estimate is worth, and what the rule takes."""
-    short = [(outcome, times) for outcome in outcomes if (times := short_times(outcome))]
+    short = [(outcome, times) for outcome in outcomes if (times := wave_times(outcome))]
     logs = [
-        math.log(estimated(tile, one, SHORT_RATES) / seconds) for one, times in short for tile, seconds in times.items()
+        math.log(estimated(tile, one, WAVE_RATES) / seconds) for one, times in short for tile, seconds in times.items()
     ]
     middle = math.fsum(logs) / len(logs)
     spread = math.sqrt(math.fsum((log - middle) ** 2 for log in logs) / len(logs))
     lost = [
-        times[min(times, key=lambda tile: estimated(tile, one, SHORT_RATES))] / min(times.values())
+        times[min(times, key=lambda tile: estimated(tile, one, WAVE_RATES))] / min(times.values())
         for one, times in short
     ]
     yield (
@@ -159,7 +161,7 @@ def _of(speed: float, peer: str) -> str:
     return f"{speed:.3f} of {peer}"
 
 
-def fitted(outcomes: Sequence[Outcome], *, tries: int = TRIES) -> tuple[ShortRates, float]:
+def fitted(outcomes: Sequence[Outcome], *, tries: int = TRIES) -> tuple[WaveRates, float]:
     """Return the rates that fit the timings best, the fastest tiles of a product first, and the error that is left.
 
     A random walk; of the cycles of an H100 at 1755 MHz.
@@ -167,24 +169,24 @@ def fitted(outcomes: Sequence[Outcome], *, tries: int = TRIES) -> tuple[ShortRat
     known = [
         (outcome, tile, seconds * 1.755e9, seconds / min(times.values()))
         for outcome in outcomes
-        for times in (short_times(outcome),)
+        for times in (wave_times(outcome),)
         for tile, seconds in times.items()
     ]
     weight = math.fsum(slower**-2 for *_, slower in known)
 
-    def error(rates: ShortRates) -> float:
+    def error(rates: WaveRates) -> float:
         errors = ((math.log(estimated(tile, one, rates) / cycles), slower) for one, tile, cycles, slower in known)
         return math.sqrt(math.fsum(min(log**2, MOST_ERROR**2) * slower**-2 for log, slower in errors) / weight)
 
     walk = random.Random(_SEED)  # noqa: S311 - no secret
-    best = SHORT_RATES, error(SHORT_RATES)
+    best = WAVE_RATES, error(WAVE_RATES)
     for attempt in range(tries):
         step = FAR if attempt < tries / 2 else NEAR
         moved = {
             name: value * math.exp(walk.gauss(0, step)) if walk.random() < 0.3 else value  # noqa: PLR2004 - a few at once
             for name, value in asdict(best[0]).items()
         }
-        found = ShortRates(**moved)
+        found = WaveRates(**moved)
         if (left := error(found)) < best[1]:
             best = found, left
     return best

@@ -12,13 +12,13 @@ from evidence.candidates import Findings
 from evidence.matmul_candidates import HELD_OUT, LAYERS
 from evidence.peer_shapes import MATMUL
 from evidence.race import Entry
-from evidence.short_tiles import SHAPES, TilesExperiment, estimated, fitted, judged, run, short_times, timed
+from evidence.short_tiles import SHAPES, TilesExperiment, estimated, fitted, judged, run, timed, wave_times
 
 from flopwatch.kernels.hopper_choice import product_config
 from flopwatch.kernels.hopper_matmul import HopperConfig
 from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig
-from flopwatch.kernels.short_choice import SHORT_RATES
 from flopwatch.kernels.thin_matmul import ThinConfig
+from flopwatch.kernels.wave_choice import WAVE_RATES
 from flopwatch.model import from_json
 
 RECORDED = Path(__file__).parents[2] / "evidence" / "h100" / "short-tiles-2026-11-25.json"
@@ -73,9 +73,9 @@ def test_the_rule_takes_what_is_nearly_the_fastest_of_what_was_recorded(recorded
 def test_the_judge_says_how_far_the_estimate_is_off_and_what_it_loses(recorded: Findings) -> None:
     lines = list(judged(recorded.outcomes))
 
-    assert lines[0].startswith("1697 timings of 122 products: the estimate is off by 12.")
-    assert "3.1% longer" in lines[0]
-    assert lines[1] == "the rule, all, 131 products: 1.026 of torch, 1.290 of plain, 0.980 of the fastest"
+    assert lines[0].startswith("1817 timings of 122 products: the estimate is off by 12.")
+    assert "3.4% longer" in lines[0]
+    assert lines[1] == "the rule, all, 131 products: 1.028 of torch, 1.293 of plain, 0.983 of the fastest"
     assert lines[-3].startswith("slowest: 128x50304x768")
 
 
@@ -84,14 +84,12 @@ def test_an_estimate_that_is_exact_is_judged_so(recorded: Findings) -> None:
         replace(
             outcome,
             entries=tuple(
-                Entry(
-                    name=str(replace(tile, dependent=True)), peer=False, seconds=estimated(tile, outcome, SHORT_RATES)
-                )
+                Entry(name=str(replace(tile, dependent=True)), peer=False, seconds=estimated(tile, outcome, WAVE_RATES))
                 for tile in times
             ),
         )
         for outcome in recorded.outcomes[:8]
-        for times in (short_times(outcome),)
+        for times in (wave_times(outcome),)
     ]
 
     assert "off by 0.0%" in next(iter(judged(exact)))
@@ -99,7 +97,7 @@ def test_an_estimate_that_is_exact_is_judged_so(recorded: Findings) -> None:
 
 def test_a_fit_finds_rates_that_were_planted(recorded: Findings) -> None:
     """From 30 % off, in what decides most: the cache, the latency, and the launch with its one round."""
-    planted = replace(SHORT_RATES, launch=2100.0, latency=900.0, cache=6000.0)
+    planted = replace(WAVE_RATES, launch=2100.0, latency=900.0, cache=6000.0)
     outcomes = [
         replace(
             outcome,
@@ -113,7 +111,7 @@ def test_a_fit_finds_rates_that_were_planted(recorded: Findings) -> None:
             ),
         )
         for outcome in recorded.outcomes[:40:2]
-        for times in (short_times(outcome),)
+        for times in (wave_times(outcome),)
     ]
 
     rates, error = fitted(outcomes, tries=600)
@@ -129,7 +127,7 @@ def test_the_command_judges_and_fits_what_was_recorded(capsys: pytest.CaptureFix
     run(["fit", str(RECORDED), "--tries", "3"])
 
     said = capsys.readouterr().out
-    assert "1697 timings" in said
+    assert "1817 timings" in said
     assert "eight_warps" in said
     assert "error" in said
 

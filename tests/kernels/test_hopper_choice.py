@@ -12,9 +12,9 @@ from flopwatch.kernels.hopper_choice import attention_config, predicted_cycles, 
 from flopwatch.kernels.hopper_matmul import CONFIGS, TILES, HopperConfig
 from flopwatch.kernels.hopper_short import SHORT, SHORT_TILES, ShortConfig
 from flopwatch.kernels.known import TABLES
-from flopwatch.kernels.short_choice import short_cycles
 from flopwatch.kernels.stream_k import Balance
 from flopwatch.kernels.thin_matmul import THIN, ThinConfig
+from flopwatch.kernels.wave_choice import fits_at_once, wave_cycles
 
 GPU = "NVIDIA H200"
 
@@ -53,7 +53,7 @@ def test_how_b_lies_decides_what_its_loads_cost() -> None:
     assert isinstance(by_rows, ShortConfig)
     assert isinstance(by_columns, ShortConfig)
     assert by_rows != by_columns
-    assert short_cycles(by_rows, 512, 1000, 1024, processors=132) > short_cycles(
+    assert wave_cycles(by_rows, 512, 1000, 1024, processors=132) > wave_cycles(
         by_rows, 512, 1000, 1024, processors=132, by_columns=True
     )
 
@@ -77,15 +77,26 @@ def test_rows_are_eight_apart_where_they_begin_elsewhere_than_lines_and_fill_the
 
 def test_a_step_that_begins_before_the_first_element_is_one_more() -> None:
     (apart,) = (tile for tile in SHORT_TILES if tile.row_step > 1)
-    cycles = [short_cycles(apart, 1024, 1024, k, processors=132) for k in (1008, 1016, 1024)]
+    cycles = [wave_cycles(apart, 1024, 1024, k, processors=132) for k in (1008, 1016, 1024)]
 
     assert cycles[0] == cycles[1] > cycles[2]
 
 
-def test_a_wave_that_is_partly_empty_is_left_to_the_persistent_kernel() -> None:
-    assert isinstance(product_config(1792, 1792, 1792, processors=132), ShortConfig)  # 196 tiles, two a multiprocessor
-    assert isinstance(product_config(384, 7168, 2048, processors=132), HopperConfig)  # 168
-    assert isinstance(product_config(1536, 1536, 1536, processors=132), HopperConfig)  # 72, one
+def test_the_persistent_kernel_is_taken_where_its_tiles_fill_a_wave_that_short_ones_do_not() -> None:
+    for shape in ((1728, 1728, 1728), (768, 3072, 768), (384, 7168, 2048), (1344, 2048, 1024)):
+        config = product_config(*shape, processors=132)
+        assert isinstance(config, HopperConfig), shape
+        assert (config.block_m, config.block_n, config.dependent) == (192, 128, True), shape
+    for shape in ((1792, 1792, 1792), (1408, 1408, 1408), (512, 4096, 4096)):  # nearly as fast is not enough
+        assert isinstance(product_config(*shape, processors=132), ShortConfig), shape
+
+
+def test_two_tiles_a_multiprocessor_leave_few_places_empty() -> None:
+    (two,) = (tile for tile in SHORT_TILES if str(tile) == "short 128x128x64 s3 w4 x2 tma")
+
+    fits = [fits_at_once(two, 128, 128 * tiles, 132) for tiles in (1, 132, 133, 158, 159, 264, 265)]
+
+    assert fits == [True, True, False, False, True, True, False]
 
 
 def test_few_rows_share_the_depth_among_programs_of_one_wave() -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, ROWS
 from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
 from flopwatch.kernels.known import PLAIN, tabled
-from flopwatch.kernels.short_choice import short_config
 from flopwatch.kernels.stream_k import Balance, Schedule
 from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, ThinConfig
+from flopwatch.kernels.wave_choice import wave_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,8 +86,8 @@ def product_config(
     thin = _thin_config(n, k, processors) if m <= MOST_ROWS else None
     if m <= _FEW_ROWS or (thin is _THIN[0] and k >= _DEEP * n):
         return thin
-    short = short_config(m, n, k, processors=processors, by_columns=by_columns, packed=packed)
-    return short or _persistent_config(m, n, k, processors)
+    of_a_wave = wave_config(m, n, k, processors=processors, by_columns=by_columns, packed=packed)
+    return of_a_wave or _persistent_config(m, n, k, processors)
 
 
 def _thin_config(n: int, k: int, processors: int) -> ThinConfig | None:

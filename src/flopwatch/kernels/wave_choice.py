@@ -1,4 +1,4 @@
-"""Which configuration of the kernel for short products a product takes on Hopper, by an estimate of cycles.
+"""Which kernel and configuration a product takes on Hopper whose tiles are all there at once, by an estimate of cycles.
 
 What the estimate and the choice are worth: ``python -m evidence.short_tiles judge``.
 """
@@ -8,17 +8,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
 from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig, can_step
 
-#: Multiplications from which the kernel is taken, and below which: 256 cubed is the least that was timed, and at
+#: Multiplications from which the short kernel is taken, and below which: 256 cubed is the least that was timed, and at
 #: 256x8192x8192 and 4096x1024x8192 it lost 7 and 9 % to the persistent one
 #: (``evidence/h100/matmul-held-out-2026-11-25-first.json`` and ``-second.json``).
 SHORT_FEWEST, SHORT_MOST = 2**24, 2**34
-#: Two tiles a multiprocessor have to take such a part of the places: 0.64 of them lost 15 % to the persistent kernel at
-#: 384x7168x2048 (the last and the one before of the same races), 0.74 won at 1792 cubed. Of larger products one has to,
-#: too: 0.55 of the places lost at 1536 cubed (``evidence/h100/matmul-candidates-2026-11-25.json``) and won at
-#: 520x1000x1000 (``evidence/h100/short-tiles-2026-11-25.json``).
-_FULL, _LARGER = 0.7, 3 * 2**30
+#: Two tiles a multiprocessor have to take such a part of the places; and so many times as fast as the short kernel the
+#: persistent one has to be by its estimate. With these the choice loses 1.7 % to the fastest of what was timed, in the
+#: mean (``python -m evidence.short_tiles judge``).
+_FULL, _FASTER = 0.6, 1.15
 #: Products of fewer rows, with more columns than a wave of the smallest tiles has, wait for memory as the plain kernel
 #: does: 80x11008x4096 lost 20 % (``evidence/h100/short-tiles-2026-11-25.json``).
 _LOW = 128
@@ -32,7 +32,7 @@ _PAIRS = 2048
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShortRates:
+class WaveRates:
     """What takes a product's time.
 
     Attributes:
@@ -46,6 +46,7 @@ class ShortRates:
         eight_warps: cycles a step that eight warps take longer than four.
         beyond: how much longer the loads of a tile take that lies outside of the matrices altogether, as a part.
         hidden: the part of the cycles of tiles that counts where memory takes longer than they do.
+        roles: cycles that the persistent kernel takes longer to begin and to end.
     """
 
     launch: float
@@ -58,10 +59,11 @@ class ShortRates:
     eight_warps: float
     beyond: float
     hidden: float
+    roles: float
 
 
 #: Of ``python -m evidence.short_tiles fit`` on an H100 at 1755 MHz (2026-11-25, triton 3.6.0), rounded.
-SHORT_RATES = ShortRates(
+WAVE_RATES = WaveRates(
     launch=1600.0,
     round=1400.0,
     store=0.065,
@@ -72,13 +74,16 @@ SHORT_RATES = ShortRates(
     eight_warps=70.0,
     beyond=0.48,
     hidden=0.08,
+    roles=1000.0,
 )
 
 
-def short_config(
+def wave_config(
     m: int, n: int, k: int, *, processors: int, by_columns: bool = False, packed: bool = True
-) -> ShortConfig | None:
-    """Return the configuration for a product whose tiles are all there at once; None where another kernel is faster.
+) -> ShortConfig | HopperConfig | None:
+    """Return the configuration for a product whose tiles are all there at once; None for one that has more of them.
+
+    None, too, for the least products, and for few rows by many columns, which the plain kernel is as fast with.
 
     Args:
         m: rows of A.
@@ -88,50 +93,59 @@ def short_config(
         by_columns: whether B lies by columns.
         packed: whether rows of A follow each other without a gap.
 
-    >>> str(short_config(1000, 1000, 1000, processors=132))
+    >>> str(wave_config(1000, 1000, 1000, processors=132))
     'short 128x64x64 s5 w4 x1 r8 tma pdl'
-    >>> short_config(4096, 4096, 4096, processors=132)
+    >>> str(wave_config(1728, 1728, 1728, processors=132))
+    '192x128x64 s5 w3 c2/1 g8 whole pdl'
+    >>> wave_config(4096, 4096, 4096, processors=132)
     """
     if not SHORT_FEWEST <= m * n * k < SHORT_MOST or (m < _LOW and math.ceil(n / _NARROW) > processors):
         return None
-    chosen = min(
-        (
-            tile
-            for tile in SHORT_TILES
-            if _fills(tile, m, n, processors, large=m * n * k >= _LARGER)
-            and (tile.row_step == 1 or (packed and can_step(m, tile) and _rows_within(tile, m) >= _WITHIN))
-        ),
-        key=lambda config: short_cycles(config, m, n, k, processors=processors, by_columns=by_columns),
-        default=None,
-    )
-    return None if chosen is None else replace(chosen, dependent=True)
+
+    def cycles(config: ShortConfig | HopperConfig) -> float:
+        return wave_cycles(config, m, n, k, processors=processors, by_columns=by_columns)
+
+    short = [
+        tile
+        for tile in SHORT_TILES
+        if fits_at_once(tile, m, n, processors)
+        and (tile.row_step == 1 or (packed and can_step(m, tile) and _rows_within(tile, m) >= _WITHIN))
+    ]
+    if not short:
+        return None
+    chosen = min(short, key=cycles)
+    persistent = min((tile for tile in TILES if fits_at_once(tile, m, n, processors)), key=cycles, default=None)
+    if persistent is not None and cycles(chosen) > _FASTER * cycles(persistent):
+        return replace(persistent, dependent=True)
+    return replace(chosen, dependent=True)
 
 
-def short_cycles(
-    config: ShortConfig,
+def wave_cycles(
+    config: ShortConfig | HopperConfig,
     m: int,
     n: int,
     k: int,
     *,
     processors: int,
     by_columns: bool = False,
-    rates: ShortRates = SHORT_RATES,
+    rates: WaveRates = WAVE_RATES,
 ) -> float:
-    """Estimate how long a product with `hopper_short_kernel` takes, in cycles; loads are what it waits for most.
+    """Estimate how long a product takes, in cycles; loads are what it waits for most.
 
     They are rows of one line of memory, 128 bytes; of a matrix whose rows begin elsewhere than a line each row asks for
     two. Rows of A that are eight apart are taken from where a line begins.
 
     >>> near, apart = (ShortConfig(block_m=128, block_n=64, stages=5, row_step=step) for step in (1, 8))
-    >>> cycles = [short_cycles(config, 1000, 1000, 1000, processors=132) for config in (near, apart)]
+    >>> cycles = [wave_cycles(config, 1000, 1000, 1000, processors=132) for config in (near, apart)]
     >>> cycles[0] > 1.25 * cycles[1]
     True
     """
     high, wide = _tiles(config, m, n)
+    row_step, warps = (config.row_step, config.warps) if isinstance(config, ShortConfig) else (1, 4)
     deep_lines = 2 if k % _ELEMENTS else 1
-    before = _ELEMENTS - 8 if deep_lines > 1 and config.row_step > 1 else 0  # the most that a line has of another row
+    before = _ELEMENTS - 8 if deep_lines > 1 and row_step > 1 else 0  # the most that a line has of another row
     steps = math.ceil((k + before) / config.block_k)
-    rows_a = config.block_m * config.block_k // _ELEMENTS * (deep_lines if config.row_step == 1 else 1)
+    rows_a = config.block_m * config.block_k // _ELEMENTS * (deep_lines if row_step == 1 else 1)
     if by_columns:
         rows_b = config.block_n * config.block_k // _ELEMENTS * deep_lines
     else:
@@ -139,11 +153,11 @@ def short_cycles(
     within = m * n / (high * config.block_m * wide * config.block_n)
     load = (rows_a + rows_b) * _LINE * (1 + rates.beyond * (1 - within))
     # An instruction of few columns waits for shared memory.
-    columns = config.block_n // max(1, config.warps * 16 // config.block_m)
+    columns = config.block_n // max(1, warps * 16 // config.block_m)
     multiply = config.block_m * config.block_n * config.block_k / _PAIRS * max(1.0, 64 / columns)
-    multiply += rates.eight_warps * (config.warps // 8)
+    multiply += rates.eight_warps * (warps // 8)
     store = rates.store * config.block_m * config.block_n
-    cycles, left = rates.launch, high * wide
+    cycles, left = rates.launch + (rates.roles if isinstance(config, HopperConfig) else 0.0), high * wide
     while left > 0:
         now = min(left, processors * config.per_processor)
         each = math.ceil(now / processors)
@@ -155,9 +169,10 @@ def short_cycles(
     return max(cycles, memory) + rates.hidden * cycles
 
 
-def _tiles(config: ShortConfig, m: int, n: int) -> tuple[int, int]:
+def _tiles(config: ShortConfig | HopperConfig, m: int, n: int) -> tuple[int, int]:
     """Return how many tiles a product has below each other, and beside."""
-    return math.ceil(m / config.row_step / config.block_m) * config.row_step, math.ceil(n / config.block_n)
+    row_step = config.row_step if isinstance(config, ShortConfig) else 1
+    return math.ceil(m / row_step / config.block_m) * row_step, math.ceil(n / config.block_n)
 
 
 def _rows_within(config: ShortConfig, m: int) -> float:
@@ -165,8 +180,7 @@ def _rows_within(config: ShortConfig, m: int) -> float:
     return m / (_tiles(config, m, 1)[0] * config.block_m)
 
 
-def _fills(config: ShortConfig, m: int, n: int, processors: int, *, large: bool) -> bool:
-    """Tell whether all tiles are there at once, and, where that matters, leave few places empty."""
-    tiles = math.prod(_tiles(config, m, n))
-    one, two = processors, processors * min(config.per_processor, 2)
-    return (_FULL * one if large else 0) <= tiles <= one or _FULL * two <= tiles <= two
+def fits_at_once(config: ShortConfig | HopperConfig, m: int, n: int, processors: int) -> bool:
+    """Tell whether all tiles are there at once, and, if they are two a multiprocessor, leave few places empty."""
+    tiles, places = math.prod(_tiles(config, m, n)), processors * min(config.per_processor, 2)
+    return tiles <= processors or _FULL * places <= tiles <= places
