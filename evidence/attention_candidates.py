@@ -326,7 +326,7 @@ if __name__ == "__main__":
         sys.exit("what is held out decides nothing: choose from the races of the others")
     options = [option for option in sys.argv[1:] if option not in {"--flex", "--held-out"}]
     if not {"--table", "choose"} & set(options) and not torch.cuda.is_available():
-        sys.exit("there is no GPU here: candidates are raced on an H200")
+        sys.exit("there is no GPU here: candidates are raced on one of the capability 9.0")
     main(
         AttentionExperiment(flex="--flex" in sys.argv, held_out="--held-out" in sys.argv),
         options,

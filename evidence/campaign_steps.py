@@ -230,7 +230,7 @@ STEPS: tuple[Step, ...] = (
         purpose="every tile for short products: what the estimate of decision 7 is fitted to",
         arguments=("-m", "evidence.short_tiles", "race", "{out}", "--seconds", "{seconds}"),
         expected_s=360.0,
-        origin="reckoned: a race of 42 products with a candidate each took 100 s (H100, 2026-11-25)",
+        origin="reckoned: a race of 84 points with a candidate each took 100 s (H100, 2026-11-25)",
         limit_s=1500.0,
         least_s=100.0,
         resumes=True,
@@ -429,6 +429,7 @@ LEFT_OUT: dict[str, str] = {
     "evidence.l2_swizzle sources": _NO_GPU,
     "evidence.peers docs": _NO_GPU,
     "evidence.peers plots": _NO_GPU,
+    "evidence.short_tiles times": _NO_GPU,
     "evidence.static_calibration compile": _NO_GPU,
     "evidence.static_calibration docs": _NO_GPU,
 }

@@ -276,5 +276,5 @@ class Fp8Experiment(MatmulExperiment):
 
 if __name__ == "__main__":
     if not {"--table", "choose"} & set(sys.argv) and not torch.cuda.is_available():
-        sys.exit("there is no GPU here: candidates are raced on an H200")
+        sys.exit("there is no GPU here: candidates are raced on one of the capability 9.0")
     main(Fp8Experiment(), sys.argv[1:], "python -m evidence.fp8_candidates", str(__doc__))

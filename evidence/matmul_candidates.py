@@ -1,6 +1,6 @@
 """Race the kernels for products: ``python -m evidence.matmul_candidates OUT.json [--seconds N]``, on a Hopper GPU.
 
-Everything in `flopwatch.kernels` that `triton_matmul` takes only where a table says so, on the products of
+Everything in `flopwatch.kernels` that `triton_matmul` takes only where a table or a rule says so, on the products of
 `peer_shapes` and on `LAYERS`, against torch.matmul and the plain kernel. Tiles and ways to share them are ordered by an
 estimate first, and the best dozen of a shape is raced. What is written can be continued; see `evidence.candidates`.
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import argparse
 import math
-import random
 import statistics
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evidence.descent import descended
 from evidence.page import filled, table
 from flopwatch.gate.result import GateResult
 from flopwatch.kernels.configs import MATMUL_AUTOTUNE, MatmulConfig
@@ -33,7 +33,7 @@ from flopwatch.tune.space import settings_of
 from flopwatch.tune.table import Entry, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "kernels.md"
@@ -294,22 +294,8 @@ def fitted(shapes: Sequence[Shape]) -> tuple[Rates, float]:
             / weight
         )
 
-    return _descended(HOPPER, error)
-
-
-def _descended(rates: Rates, error: Callable[[Rates], float]) -> tuple[Rates, float]:
-    """Try changes of one rate at a time, smaller and smaller ones, and keep those that help."""
-    chance = random.Random(0)  # noqa: S311 - no secret
-    names = [name for name in asdict(rates) if name != "memory_bytes"]  # which was measured by itself
-    best = error(rates)
-    for tried in range(TRIES):
-        name = chance.choice(names)
-        step = math.exp(chance.gauss(0, 0.15 * 0.7 ** (tried * 5 // TRIES)))
-        other = replace(rates, **{name: getattr(rates, name) * step})
-        found = error(other)
-        if found < best:
-            rates, best = other, found
-    return rates, best
+    names = [name for name in asdict(HOPPER) if name != "memory_bytes"]  # which was measured by itself
+    return descended(HOPPER, error, names, tries=TRIES)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     python -m evidence.short_tiles race OUT.json [--seconds N]    # on a Hopper GPU; as `evidence.candidates` does
     python -m evidence.short_tiles judge IN.json                  # what the estimate and the rule are worth
     python -m evidence.short_tiles fit IN.json                    # the rates of `flopwatch.kernels.wave_choice`
+    python -m evidence.short_tiles times IN.json MxNxK ...        # what was timed of these sizes
 
 Unlike `evidence.matmul_candidates`, which orders tiles by the estimate and races the best, this times what is slow,
 too: an estimate is fitted to both. Of few rows the kernel for those is raced beside them, of larger products the two
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import math
-import random
+import statistics
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from evidence.candidates import Findings, geometric_mean, main
+from evidence.descent import descended
 from evidence.matmul_candidates import PROCESSORS, MatmulExperiment
 from evidence.peer_shapes import sizes
 from evidence.race import Point
@@ -67,9 +69,10 @@ FEW_ROWS = tuple(
 SHAPES = (*(f"{side}x{side}x{side}" for side in SQUARES), *OTHERS, *FEW_ROWS)
 #: Of fewer rows a tile of the short kernel would be nearly empty: the least that its instructions have are 64.
 LEAST_ROWS = 8
-#: Of the fit: tries, the second half of them nearer; how far rates move; a timing's error counts no more than this.
-TRIES, FAR, NEAR, MOST_ERROR = 2500, 0.15, 0.05, 0.5
-_SEED = 20261125
+#: Of the fit: tries; a timing's error counts no more than this, of the logarithm.
+TRIES, MOST_ERROR = 2500, 0.5
+#: Of an H100, in a second.
+_CYCLES = 1.755e9
 #: Whose speeds the rule's is told in: the last is the fastest of flopwatch's own that were timed.
 PEERS = ("torch", PLAIN, "the fastest")
 
@@ -113,7 +116,7 @@ def wave_times(outcome: Outcome) -> dict[ShortConfig | HopperConfig, float]:
     """Return seconds of what the estimate is of: short tiles, and persistent ones that are all there at once."""
     seconds, (m, n, _) = timed(outcome), sizes(str(outcome.point.values[0]))
     tiles: list[ShortConfig | HopperConfig] = [*SHORT_TILES]
-    tiles += [tile for tile in TILES if fits_at_once(tile, m, n, PROCESSORS)]
+    tiles += [tile for tile in TILES if fits_at_once(tile, m, n, processors=PROCESSORS)]
     named = {tile: str(replace(tile, dependent=True)) for tile in tiles}
     return {tile: seconds[name] for tile, name in named.items() if name in seconds}
 
@@ -125,18 +128,17 @@ def estimated(config: ShortConfig | HopperConfig, outcome: Outcome, rates: WaveR
 
 def judged(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Yield what the estimate is worth, and what the rule takes."""
-    short = [(outcome, times) for outcome in outcomes if (times := wave_times(outcome))]
+    known = [(outcome, times) for outcome in outcomes if (times := wave_times(outcome))]
     logs = [
-        math.log(estimated(tile, one, WAVE_RATES) / seconds) for one, times in short for tile, seconds in times.items()
+        math.log(estimated(tile, one, WAVE_RATES) / seconds) for one, times in known for tile, seconds in times.items()
     ]
-    middle = math.fsum(logs) / len(logs)
-    spread = math.sqrt(math.fsum((log - middle) ** 2 for log in logs) / len(logs))
     lost = [
         times[min(times, key=lambda tile: estimated(tile, one, WAVE_RATES))] / min(times.values())
-        for one, times in short
+        for one, times in known
     ]
+    off = statistics.pstdev(logs)
     yield (
-        f"{len(logs)} timings of {len(short)} products: the estimate is off by {spread:.1%} (standard deviation of the "
+        f"{len(logs)} timings of {len(known)} products: the estimate is off by {off:.1%} (standard deviation of the "
         f"logarithm), and what it takes to be the fastest takes {geometric_mean(lost) - 1:.1%} longer than what is"
     )
     kinds: dict[str, list[tuple[float, ...]]] = {"all": []}
@@ -164,10 +166,10 @@ def _of(speed: float, peer: str) -> str:
 def fitted(outcomes: Sequence[Outcome], *, tries: int = TRIES) -> tuple[WaveRates, float]:
     """Return the rates that fit the timings best, the fastest tiles of a product first, and the error that is left.
 
-    A random walk; of the cycles of an H100 at 1755 MHz.
+    Of the cycles of an H100 at 1755 MHz.
     """
     known = [
-        (outcome, tile, seconds * 1.755e9, seconds / min(times.values()))
+        (outcome, tile, seconds * _CYCLES, seconds / min(times.values()))
         for outcome in outcomes
         for times in (wave_times(outcome),)
         for tile, seconds in times.items()
@@ -178,18 +180,20 @@ def fitted(outcomes: Sequence[Outcome], *, tries: int = TRIES) -> tuple[WaveRate
         errors = ((math.log(estimated(tile, one, rates) / cycles), slower) for one, tile, cycles, slower in known)
         return math.sqrt(math.fsum(min(log**2, MOST_ERROR**2) * slower**-2 for log, slower in errors) / weight)
 
-    walk = random.Random(_SEED)  # noqa: S311 - no secret
-    best = WAVE_RATES, error(WAVE_RATES)
-    for attempt in range(tries):
-        step = FAR if attempt < tries / 2 else NEAR
-        moved = {
-            name: value * math.exp(walk.gauss(0, step)) if walk.random() < 0.3 else value  # noqa: PLR2004 - a few at once
-            for name, value in asdict(best[0]).items()
-        }
-        found = WaveRates(**moved)
-        if (left := error(found)) < best[1]:
-            best = found, left
-    return best
+    return descended(WAVE_RATES, error, list(asdict(WAVE_RATES)), tries=tries)
+
+
+def shown(outcomes: Sequence[Outcome], shapes: Sequence[str]) -> Iterator[str]:
+    """Yield what was timed of these sizes, the fastest first, and how many times as long as that it takes."""
+    known = {str(outcome.point.values[0]): timed(outcome) for outcome in outcomes}
+    if unknown := [shape for shape in shapes if shape not in known]:
+        sys.exit(f"{', '.join(unknown)}: not among what was timed, such as {next(iter(known))}")
+    for shape in shapes:
+        seconds = known[shape]
+        fastest = min(value for name, value in seconds.items() if name.startswith("short"))
+        for name in sorted(seconds, key=lambda name: seconds[name]):
+            slower = seconds[name] / fastest
+            yield f"{shape}: {name} {seconds[name] * 1e6:.2f} us, {slower:.2f} of the fastest short tile's time"
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -204,12 +208,15 @@ def run(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="python -m evidence.short_tiles"
     )
-    parser.add_argument("do", choices=["race", "judge", "fit"])
+    parser.add_argument("do", choices=["race", "judge", "fit", "times"])
     parser.add_argument("path", type=Path, help="what was timed")
+    parser.add_argument("shapes", nargs="*", metavar="MxNxK", help="whose times are shown")
     parser.add_argument("--tries", type=int, default=TRIES, help=f"of a fit ({TRIES})")
     options = parser.parse_args(arguments)
     outcomes = from_json(options.path.read_bytes(), Findings).outcomes
-    if options.do == "judge":
+    if options.do == "times":
+        sys.stdout.writelines(f"{line}\n" for line in shown(outcomes, options.shapes))
+    elif options.do == "judge":
         sys.stdout.writelines(f"{line}\n" for line in judged(outcomes))
     else:
         rates, error = fitted(outcomes, tries=options.tries)

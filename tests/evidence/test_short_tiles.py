@@ -132,6 +132,16 @@ def test_the_command_judges_and_fits_what_was_recorded(capsys: pytest.CaptureFix
     assert "error" in said
 
 
+def test_the_times_of_a_size_are_shown_the_fastest_first(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["times", str(RECORDED), "1000x1000x1000"])
+
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first == "1000x1000x1000: short 128x64x64 s5 w4 x1 r8 tma pdl 7.44 us, 1.00 of the fastest short tile's time"
+    assert any("torch" in line for line in others)
+    with pytest.raises(SystemExit, match="7x7x7: not among what was timed, such as 504x504x504"):
+        run(["times", str(RECORDED), "7x7x7"])
+
+
 def test_what_was_timed_is_printed_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     run(["race", str(RECORDED), "--table"])
 

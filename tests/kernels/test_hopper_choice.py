@@ -94,9 +94,28 @@ def test_the_persistent_kernel_is_taken_where_its_tiles_fill_a_wave_that_short_o
 def test_two_tiles_a_multiprocessor_leave_few_places_empty() -> None:
     (two,) = (tile for tile in SHORT_TILES if str(tile) == "short 128x128x64 s3 w4 x2 tma")
 
-    fits = [fits_at_once(two, 128, 128 * tiles, 132) for tiles in (1, 132, 133, 158, 159, 264, 265)]
+    fits = [fits_at_once(two, 128, 128 * tiles, processors=132) for tiles in (1, 132, 133, 158, 159, 264, 265)]
 
     assert fits == [True, True, False, False, True, True, False]
+
+
+def test_three_tiles_a_multiprocessor_are_too_many() -> None:
+    (three,) = (tile for tile in SHORT_TILES if tile.per_processor == 3)
+
+    fits = [fits_at_once(three, 64, 128 * tiles, processors=132) for tiles in (264, 265, 396)]
+
+    assert fits == [True, False, False]
+
+
+@pytest.mark.parametrize("config", [*SHORT_TILES, *TILES], ids=str)
+def test_tiles_cover_a_product_and_no_fewer_would(config: ShortConfig | HopperConfig) -> None:
+    step = config.row_step if isinstance(config, ShortConfig) else 1
+    for m, n in ((1000, 1000), (1024, 1024), (8, 8), (2056, 264)):
+        high, wide = config.tiles(m, n)
+
+        assert high % step == 0
+        assert (high // step - 1) * config.block_m < m / step <= high // step * config.block_m
+        assert (wide - 1) * config.block_n < n <= wide * config.block_n
 
 
 def test_few_rows_share_the_depth_among_programs_of_one_wave() -> None:
@@ -126,6 +145,7 @@ def test_the_least_products_and_few_rows_of_many_columns_have_none() -> None:
         ((64, 8512, 8192), False),  # 133 of the narrowest tiles
         ((64, 8448, 8192), True),
         ((127, 8512, 2048), False),
+        ((128, 8512, 2048), True),
     ):
         assert (product_config(*shape, processors=132) is not None) is has_one, shape
 

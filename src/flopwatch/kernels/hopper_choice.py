@@ -16,7 +16,7 @@ from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
 from flopwatch.kernels.known import PLAIN, tabled
 from flopwatch.kernels.stream_k import Balance, Schedule
 from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, ThinConfig
-from flopwatch.kernels.wave_choice import wave_config
+from flopwatch.kernels.wave_choice import PAIRS, wave_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +37,6 @@ _FEW_ROWS, _DEEP = 32, 4
 #: A program's cycles on an H200, roughly: bytes of shared memory filled a cycle and multiprocessor (8192x8192x1024 at
 #: 670 TFLOP/s with 128x128 tiles, 2026-11-20), and, guessed, what a tile or a part costs beside.
 _FILL, _TILE, _PART = 50.0, 1500.0, 2000.0
-#: Pairs of 16-bit elements that a multiprocessor multiplies and adds in a cycle (NVIDIA H100 white paper: 989.4 TFLOP/s
-#: of 132 multiprocessors at 1830 MHz).
-_PAIRS = 2048
 #: The part of a GPU's rate that a product has to be predicted to reach, or it is left to the plain kernel, which has
 #: smaller tiles: 1024 cubed is predicted 0.42, 100x4096x4096 0.28.
 _BUSY = 0.4
@@ -109,7 +106,7 @@ def _persistent_config(m: int, n: int, k: int, processors: int) -> HopperConfig 
         ),
         key=lambda config: predicted_cycles(config, m, n, k, processors=processors),
     )
-    least = m * n * k / (processors * _PAIRS)
+    least = m * n * k / (processors * PAIRS)
     return chosen if least >= _BUSY * predicted_cycles(chosen, m, n, k, processors=processors) else None
 
 
@@ -127,7 +124,7 @@ def predicted_cycles(config: HopperConfig, m: int, n: int, k: int, *, processors
     except ValueError:  # shares that 32 bits do not count
         return math.inf
     # An instruction of few columns waits for shared memory.
-    multiply = config.block_m * config.block_n * config.block_k / _PAIRS * max(1.0, 64 / config.block_n)
+    multiply = config.block_m * config.block_n * config.block_k / PAIRS * max(1.0, 64 / config.block_n)
     fill = (config.block_m + config.block_n) * config.block_k * 2 / _FILL
     share = math.ceil(plan.shared * steps / plan.programs)
     whole = math.ceil((tiles - plan.shared) / plan.programs)
@@ -140,7 +137,7 @@ def predicted_cycles(config: HopperConfig, m: int, n: int, k: int, *, processors
 
 def tiles_of(config: HopperConfig, m: int, n: int) -> int:
     """Return how many tiles a product has."""
-    return math.ceil(m / config.block_m) * math.ceil(n / config.block_n)
+    return math.prod(config.tiles(m, n))
 
 
 def schedule_of(config: HopperConfig, m: int, n: int, k: int, *, processors: int) -> Schedule:

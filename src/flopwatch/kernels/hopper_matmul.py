@@ -5,6 +5,7 @@ Chosen by `triton_matmul` where a table or a rule says so (`flopwatch.kernels.ro
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,10 @@ class HopperConfig:
         """Registers of a consumer's thread: all but the producer's 40, as `setmaxnreg` deals them out, in eights."""
         at_start = self.max_registers or min(_REGISTERS // (self.warpgroups * 128) // 8 * 8, 248)
         return min((at_start * self.warpgroups - 40) // self.consumers // 8 * 8, 232)
+
+    def tiles(self, m: int, n: int) -> tuple[int, int]:
+        """Return how many tiles a product of (M, N) has, below each other and beside."""
+        return -(-m // self.block_m), -(-n // self.block_n)
 
     def __str__(self) -> str:
         """Name it in a table, such as "128x256x64 s4 w2 c4/2 g8 whole"."""
@@ -196,7 +201,7 @@ def prepare_hopper(
     (M, K), N = a.shape, b.shape[1]
     by_columns = not has_mapped_rows(b) or b.dtype == torch.float8_e4m3fn
     schedule = Schedule.of(
-        -(-M // config.block_m) * -(-N // config.block_n),
+        math.prod(config.tiles(M, N)),
         -(-K // config.block_k),
         slots=torch.cuda.get_device_properties(a.device).multi_processor_count * config.per_processor,
         balance=config.balance,

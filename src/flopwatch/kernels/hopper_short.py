@@ -45,6 +45,10 @@ class ShortConfig:
     through_shared: bool = True
     dependent: bool = False
 
+    def tiles(self, m: int, n: int) -> tuple[int, int]:
+        """Return how many tiles a product of (M, N) has, below each other and beside."""
+        return -(-m // self.row_step // self.block_m) * self.row_step, -(-n // self.block_n)
+
     def __str__(self) -> str:
         """Name it in a table, such as "short 64x128x64 s4 w4 x2 tma", or "r8 tma" with steps of 8 rows."""
         step = f"r{self.row_step} " if self.row_step > 1 else ""
@@ -128,7 +132,7 @@ def prepare_short(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: S
     by_columns = not has_mapped_rows(b)
     return Prepared(
         kernel=hopper_short_kernel,
-        grid=(-(-M // config.row_step // config.block_m) * config.row_step, -(-N // config.block_n)),
+        grid=config.tiles(M, N),
         arguments=(
             _in_steps(a, config, config.block_k),
             _descriptor(b.T, config.block_n, config.block_k)

@@ -164,7 +164,7 @@ def hopper_short_kernel(  # noqa: PLR0915, PLR0917 - its steps in their order; a
         buffer = gl.allocate_shared_memory(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)
         _matrix(buffer, ROWS, COLUMNS).store(c)
         fence_async_shared()
-        if ROW_STEP > 1:
+        if len(c_desc.block_type.shape) == 3:  # noqa: PLR2004 - dimensions
             tma_copies.store(c_desc, [remainder, row, column], buffer)
         else:
             tma_copies.store(c_desc, [row, column], buffer)

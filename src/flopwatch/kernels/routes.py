@@ -90,8 +90,8 @@ def _ruled_product(a: torch.Tensor, b: torch.Tensor) -> ProductConfig | None:
     if not _is_hopper(a) or not can_multiply_short(a, b):
         return None
     (M, K), N = a.shape, b.shape[1]
-    layout = {"by_columns": not has_mapped_rows(b), "packed": a.stride(0) == K}
-    return product_config(M, N, K, processors=_processors(a), **layout)
+    by_columns = not has_mapped_rows(b)
+    return product_config(M, N, K, processors=_processors(a), by_columns=by_columns, packed=a.stride(0) == K)
 
 
 def _takes(config: ProductConfig, a: torch.Tensor, b: torch.Tensor) -> bool:

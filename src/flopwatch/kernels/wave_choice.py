@@ -27,8 +27,9 @@ _LOW = 128
 _WITHIN = 0.85
 #: Bytes of a line of memory, and elements of 16 bits in it; columns of the smallest tiles.
 _LINE, _ELEMENTS, _NARROW = 128, 64, 64
-#: Pairs of 16-bit elements that a multiprocessor multiplies and adds in a cycle.
-_PAIRS = 2048
+#: Pairs of 16-bit elements that a multiprocessor multiplies and adds in a cycle (NVIDIA H100 white paper: 989.4 TFLOP/s
+#: of 132 multiprocessors at 1830 MHz).
+PAIRS = 2048
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +63,8 @@ class WaveRates:
     roles: float
 
 
-#: Of ``python -m evidence.short_tiles fit`` on an H100 at 1755 MHz (2026-11-25, triton 3.6.0), rounded.
+#: Near what ``python -m evidence.short_tiles fit`` finds of an H100 at 1755 MHz (2026-11-25, triton 3.6.0), and with as
+#: little error.
 WAVE_RATES = WaveRates(
     launch=1600.0,
     round=1400.0,
@@ -85,13 +87,7 @@ def wave_config(
 
     None, too, for the least products, and for few rows by many columns, which the plain kernel is as fast with.
 
-    Args:
-        m: rows of A.
-        n: columns of B.
-        k: columns of A.
-        processors: of the GPU.
-        by_columns: whether B lies by columns.
-        packed: whether rows of A follow each other without a gap.
+    Arguments are those of `flopwatch.kernels.hopper_choice.product_config`.
 
     >>> str(wave_config(1000, 1000, 1000, processors=132))
     'short 128x64x64 s5 w4 x1 r8 tma pdl'
@@ -108,13 +104,15 @@ def wave_config(
     short = [
         tile
         for tile in SHORT_TILES
-        if fits_at_once(tile, m, n, processors)
+        if fits_at_once(tile, m, n, processors=processors)
         and (tile.row_step == 1 or (packed and can_step(m, tile) and _rows_within(tile, m) >= _WITHIN))
     ]
     if not short:
         return None
     chosen = min(short, key=cycles)
-    persistent = min((tile for tile in TILES if fits_at_once(tile, m, n, processors)), key=cycles, default=None)
+    persistent = min(
+        (tile for tile in TILES if fits_at_once(tile, m, n, processors=processors)), key=cycles, default=None
+    )
     if persistent is not None and cycles(chosen) > _FASTER * cycles(persistent):
         return replace(persistent, dependent=True)
     return replace(chosen, dependent=True)
@@ -135,12 +133,21 @@ def wave_cycles(
     They are rows of one line of memory, 128 bytes; of a matrix whose rows begin elsewhere than a line each row asks for
     two. Rows of A that are eight apart are taken from where a line begins.
 
+    Args:
+        config: how it is computed.
+        m: rows of A.
+        n: columns of B.
+        k: columns of A.
+        processors: of the GPU.
+        by_columns: whether B lies by columns.
+        rates: what of it takes how long.
+
     >>> near, apart = (ShortConfig(block_m=128, block_n=64, stages=5, row_step=step) for step in (1, 8))
     >>> cycles = [wave_cycles(config, 1000, 1000, 1000, processors=132) for config in (near, apart)]
     >>> cycles[0] > 1.25 * cycles[1]
     True
     """
-    high, wide = _tiles(config, m, n)
+    high, wide = config.tiles(m, n)
     row_step, warps = (config.row_step, config.warps) if isinstance(config, ShortConfig) else (1, 4)
     deep_lines = 2 if k % _ELEMENTS else 1
     before = _ELEMENTS - 8 if deep_lines > 1 and row_step > 1 else 0  # the most that a line has of another row
@@ -154,7 +161,7 @@ def wave_cycles(
     load = (rows_a + rows_b) * _LINE * (1 + rates.beyond * (1 - within))
     # An instruction of few columns waits for shared memory.
     columns = config.block_n // max(1, warps * 16 // config.block_m)
-    multiply = config.block_m * config.block_n * config.block_k / _PAIRS * max(1.0, 64 / columns)
+    multiply = config.block_m * config.block_n * config.block_k / PAIRS * max(1.0, 64 / columns)
     multiply += rates.eight_warps * (warps // 8)
     store = rates.store * config.block_m * config.block_n
     cycles, left = rates.launch + (rates.roles if isinstance(config, HopperConfig) else 0.0), high * wide
@@ -169,18 +176,15 @@ def wave_cycles(
     return max(cycles, memory) + rates.hidden * cycles
 
 
-def _tiles(config: ShortConfig | HopperConfig, m: int, n: int) -> tuple[int, int]:
-    """Return how many tiles a product has below each other, and beside."""
-    row_step = config.row_step if isinstance(config, ShortConfig) else 1
-    return math.ceil(m / row_step / config.block_m) * row_step, math.ceil(n / config.block_n)
-
-
 def _rows_within(config: ShortConfig, m: int) -> float:
     """Return which part of its tiles' rows are in the matrix."""
-    return m / (_tiles(config, m, 1)[0] * config.block_m)
+    return m / (config.tiles(m, 1)[0] * config.block_m)
 
 
-def fits_at_once(config: ShortConfig | HopperConfig, m: int, n: int, processors: int) -> bool:
-    """Tell whether all tiles are there at once, and, if they are two a multiprocessor, leave few places empty."""
-    tiles, places = math.prod(_tiles(config, m, n)), processors * min(config.per_processor, 2)
+def fits_at_once(config: ShortConfig | HopperConfig, m: int, n: int, *, processors: int) -> bool:
+    """Tell whether all tiles of a product of (M, N) are there at once.
+
+    Two a multiprocessor are at most taken to be, and have to leave few places empty.
+    """
+    tiles, places = math.prod(config.tiles(m, n)), processors * min(config.per_processor, 2)
     return tiles <= processors or _FULL * places <= tiles <= places
