@@ -29,7 +29,6 @@ from evidence.routes import take_plain_kernels
 from evidence.turns import GpuTurns, is_alive
 from flopwatch.kernels import stream_k, triton_matmul
 from flopwatch.kernels.hopper_choice import predicted_cycles, product_config, schedule_of, tiles_of
-from flopwatch.kernels.hopper_cluster import CLUSTER, ClusterConfig, hopper_cluster_matmul
 from flopwatch.kernels.hopper_matmul import OTHER_GROUPS, TILES, HopperConfig, can_multiply, hopper_matmul
 from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig, can_multiply_short, can_step, hopper_short_matmul
 from flopwatch.kernels.known import PLAIN as PLAIN_PEER
@@ -61,25 +60,22 @@ MOST, REGROUPED = 10, 2
 #: theirs has ended, too: of longer products the start is too small a part.
 PLAIN_BELOW = 2**36
 #: Products with `hopper_short_kernel`: multiplications and elements of C, of which 2**23 are two waves of its largest
-#: tiles. Of its tiles the best are raced as they leave by the tensor memory accelerator, the very best also directly.
-SHORT_BELOW, SHORT_WAVES, MOST_SHORT, MOST_DIRECT = 2**34, 2**23, 5, 3
-#: Of its tiles in clusters of several programs, which Triton 3.6 has not, the best by the same measure; alone all are
-#: raced. Of so few rows that most of a tile would be beyond them, none.
-MOST_CLUSTERS, CLUSTER_ROWS = 12, 64
-#: Bytes that a multiprocessor can take from L2 in a cycle, and that L2 gives all of them together: 96 slices.
-_PORT, _L2 = 64.0, 96 * 64.0
+#: tiles; of its tiles so many are raced.
+SHORT_BELOW, SHORT_WAVES, MOST_SHORT = 2**34, 2**23, 12
 #: As in `evidence.peered`: rounding costs half a unit, and cuBLAS may round the parts of a float16 sum, half a unit
 #: each. A product of one pair of elements too few is off by more: up to 20, of a largest sum of 350 (K = 4096).
 CEILING_EPS = 4.0
 #: Of the workspace that all candidates have in turn: more than any of them needs.
 _FLOATS, _FLAGS = 2**24, 2**16
-#: On which Hopper's kernels are compiled: no size changes them, but that short products' tiles fit the matrices.
-_SMALL, _EVEN = (520, 776, 1032), (512, 768, 1024)
+#: On which Hopper's kernels are compiled: no size changes them.
+_SMALL = (520, 776, 1032)
 _SEED = 20261122
 #: Products of layers that the suites watch, which no point of the peers is.
 LAYERS = ("2048x4096x14336", "1024x50304x768")
+#: Of a point's group, and in its name: B lies by columns, as the weights of a linear layer.
+BY_COLUMNS = " columns"
 #: Products that nothing was fitted to: of transformers' layers, of few rows and many, of sides between powers of two;
-#: those that are over in microseconds; and those of few rows.
+#: those that are over in microseconds; those of few rows; and, with B by columns, what tables have by rows alone.
 HELD_OUT = {
     "": (
         *("512x4096x4096", "1024x5120x5120", "2048x8192x2048", "4096x1024x8192", "8192x5120x2048", "2048x11008x4096"),
@@ -93,6 +89,11 @@ HELD_OUT = {
         *("768x3072x768", "1024x1536x512", "2048x768x1536", "4096x256x1024", "640x1920x640", "96x2048x2048"),
     ),
     " few rows": (*("1x3072x3072", "4x2048x5632", "16x2560x10240", "32x4096x11008", "48x4096x4096", "64x5120x2048"),),
+    BY_COLUMNS: (
+        *("512x512x512", "768x768x768", "1000x1000x1000", "1024x1024x1024", "1536x1536x1536", "1728x1728x1728"),
+        *("2048x2048x2048", "4096x4096x4096", "1024x3072x768", "256x3072x3072", "1280x2560x1280", "16x4096x4096"),
+        *("64x4096x4096", "128x4096x4096", "512x4096x4096", "2048x4096x4096", "4096x11008x4096", "128x8192x8192"),
+    ),
 }
 
 
@@ -125,42 +126,13 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Product
             chosen.append(PLAIN)
     if m * n * k < SHORT_BELOW and m * n <= SHORT_WAVES:
         short = sorted(
-            (tile for tile in SHORT_TILES if can_step(m, tile) and (m > MOST_ROWS or tile.block_m <= MOST_ROWS)),
+            (tile for tile in SHORT_TILES if can_step(m, tile) and (m > MOST_ROWS or tile.rows <= MOST_ROWS)),
             key=lambda tile: wave_cycles(tile, m, n, k, processors=processors),
         )
         chosen += short[:MOST_SHORT]
-        chosen += [replace(tile, through_shared=False) for tile in short[:MOST_DIRECT]]
-        if m >= CLUSTER_ROWS:
-            clusters = sorted(
-                (config for config in CLUSTER.values() if not config.dependent),
-                key=lambda config: cluster_cycles(config, m, n, k, processors=processors),
-            )
-            chosen += [config for config in clusters if config.programs == 1]
-            chosen += [config for config in clusters if config.programs > 1][:MOST_CLUSTERS]
     if m * n * k < PLAIN_BELOW:
         chosen += [replace(config, dependent=True) for config in chosen if not isinstance(config, StreamKConfig)]
     return {str(config): config for config in chosen}
-
-
-def cluster_cycles(config: ClusterConfig, m: int, n: int, k: int, *, processors: int = PROCESSORS) -> float:
-    """Estimate how long what a product waits for most takes: a port of L2, all of L2, or the tensor cores.
-
-    An instruction reads 64 rows of A and its columns of B from shared memory, 128 bytes a cycle, so that one of few
-    columns takes longer than it multiplies. What is not waited for most counts a tenth, to order what is equal.
-
-    >>> alone = ClusterConfig(block_m=64, block_n=128, stages=9)
-    >>> cluster_cycles(alone, 1024, 1024, 1024) > cluster_cycles(replace(alone, cluster_m=2), 1024, 1024, 1024)
-    True
-    """
-    tiles_m = math.ceil(m / (config.block_m * config.cluster_m)) * config.cluster_m
-    tiles_n = math.ceil(n / (config.columns * config.cluster_n)) * config.cluster_n
-    waves = math.ceil(tiles_m * tiles_n / processors)
-    port = (config.block_m + config.columns) * 2 * k * waves / _PORT
-    loaded = config.block_m / config.cluster_n + config.columns / config.cluster_m
-    cache = loaded * 2 * k * tiles_m * tiles_n / _L2
-    parts = [columns for columns in (config.block_n, config.more_n) if columns]
-    multiply = sum(max(part / 2, 16 + part / 4) for part in parts) * config.block_m / 64 * k / 16 * waves
-    return max(port, cache, multiply) + 0.1 * (port + cache + multiply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,27 +142,33 @@ class Compilation:
     shape: tuple[int, ...]
     dtype: str
     config: ProductConfig
+    by_columns: bool = False
 
     def __call__(self) -> None:
         """Compile it into Triton's cache, without a launch."""
         m, n, k = self.shape
+        of_b = (n, k) if self.by_columns else (k, n)
         a, b, c = (
-            torch.empty(size, device="cuda", dtype=getattr(torch, self.dtype)) for size in ((m, k), (k, n), (m, n))
+            torch.empty(size, device="cuda", dtype=getattr(torch, self.dtype)) for size in ((m, k), of_b, (m, n))
         )
+        b = b.T if self.by_columns else b
         prepared_product(a, b, c, self.config).compile()
+
+
+def is_by_columns(point: Point) -> bool:
+    """Tell whether B lies by columns there."""
+    return BY_COLUMNS in point.values
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor, config: ProductConfig, workspace: Workspace) -> torch.Tensor:
     """Multiply by a candidate; what tensor maps do not take is copied first, which is part of its time."""
     match config:
-        case HopperConfig() | ShortConfig() | ClusterConfig():
+        case HopperConfig() | ShortConfig():
             columns = b.shape[1]
             if not can_multiply(a, b):
                 a, b = in_scratch(a, b)
             if isinstance(config, ShortConfig):
                 c = hopper_short_matmul(a, b, config)
-            elif isinstance(config, ClusterConfig):
-                c = hopper_cluster_matmul(a, b, config)
             else:
                 c = hopper_matmul(a, b, config, workspace=workspace)
             return c if c.shape[1] == columns else c[:, :columns].contiguous()
@@ -218,7 +196,7 @@ class MatmulExperiment:
             folder / f"{name}.py"
             for name in ("stream_k", "thin_matmul", "tiles", "eights", "matmul", "configs", "dependent_launch")
         )
-        hopper = [path for kind in ("matmul", "short", "cluster") for path in sorted(folder.glob(f"hopper_{kind}*.py"))]
+        hopper = [path for kind in ("matmul", "short") for path in sorted(folder.glob(f"hopper_{kind}*.py"))]
         files = [*hopper, *others]
         text = b"".join(path.read_bytes() for path in files)
         return f"{hashlib.sha256(text).hexdigest()[:16]} triton {triton.__version__} torch {torch.__version__}"
@@ -228,55 +206,57 @@ class MatmulExperiment:
         groups = HELD_OUT if self.held_out else {"": (*MATMUL, *LAYERS)}
         return [
             Point(
-                name=f"{shape} {dtype}",
+                name=f"{shape} {dtype}{BY_COLUMNS if group == BY_COLUMNS else ''}",
                 group=f"{dtype}{group}",
                 flops=2.0 * math.prod(sizes(shape)),
-                values=(shape, dtype),
+                values=(shape, dtype, *([BY_COLUMNS] if group == BY_COLUMNS else [])),
             )
             for dtype in MATMUL_DTYPES
             for group, shapes in groups.items()
             for shape in shapes
         ]
 
-    def candidates(self, shape: str) -> Mapping[str, ProductConfig]:
+    def candidates(self, shape: str, *, by_columns: bool = False) -> Mapping[str, ProductConfig]:
         """Return what is raced for a shape."""
         if not self.held_out:
             return candidates(shape)
-        config = product_config(*sizes(shape), processors=PROCESSORS)
+        config = product_config(*sizes(shape), processors=PROCESSORS, by_columns=by_columns)
         return {} if config is None else {str(config): config}
 
     def compilations(self, point: Point) -> Sequence[Callable[[], object]]:
         """Return what compiles the candidates: of Hopper's kernels all sizes, and all ways to share, have one code."""
-        shape, dtype = map(str, point.values)
+        shape, dtype, *_ = map(str, point.values)
+        by_columns = is_by_columns(point)
         m, n, k = sizes(shape)
         jobs = []
-        for config in self.candidates(shape).values():
+        for config in self.candidates(shape, by_columns=by_columns).values():
             if isinstance(config, HopperConfig):
                 shares = bool(schedule_of(config, m, n, k, processors=PROCESSORS).shared)
                 same = replace(config, balance=Balance.REST if shares else Balance.WHOLE)
-                jobs.append(Compilation(_SMALL, dtype, same))
+                jobs.append(Compilation(_SMALL, dtype, same, by_columns))
             elif isinstance(config, ShortConfig):
-                fits = m % config.block_m == n % config.block_n == 0
-                jobs.append(Compilation(_EVEN if fits else _SMALL, dtype, config))
-            elif isinstance(config, ClusterConfig):
-                jobs.append(Compilation(_EVEN, dtype, config))
+                jobs.append(Compilation(_SMALL, dtype, config, by_columns))
             else:
-                jobs.append(Compilation((m, n, k), dtype, config))
+                jobs.append(Compilation((m, n, k), dtype, config, by_columns))
         return jobs
 
     def contest(self, point: Point) -> Contest:
         """Draw inputs that together hold more than twice the L2 cache, and multiply the first in float64."""
-        shape, dtype = map(str, point.values)
+        shape, dtype, *_ = map(str, point.values)
+        by_columns = is_by_columns(point)
         m, n, k = sizes(shape)
         generator = torch.Generator(device="cuda").manual_seed(_SEED)
 
         def drawn(*size: int) -> torch.Tensor:
             return torch.randn(size, device="cuda", generator=generator).to(getattr(torch, dtype))
 
-        sets = [(drawn(m, k), drawn(k, n))]
+        def operands() -> tuple[torch.Tensor, torch.Tensor]:
+            return drawn(m, k), drawn(n, k).T if by_columns else drawn(k, n)
+
+        sets = [operands()]
         cold_bytes = COLD_L2_FACTOR * torch.cuda.get_device_properties().L2_cache_size
         count = min(max(math.ceil(cold_bytes / input_bytes(sets[0])), 2), MAX_INPUT_SETS)
-        sets += [(drawn(m, k), drawn(k, n)) for _ in range(count - 1)]
+        sets += [operands() for _ in range(count - 1)]
         reference = matmul_reference(*sets[0])
         workspace = Workspace(
             parts=torch.empty(_FLOATS, device="cuda"), flags=torch.zeros(_FLAGS, device="cuda", dtype=torch.int32)
@@ -301,7 +281,8 @@ class MatmulExperiment:
             PLAIN_PEER: partial(partial, lambda index: triton_matmul(*sets[index])),
         }
         raced_by_name: dict[str, Maker] = {
-            name: partial(partial, raced, config) for name, config in self.candidates(shape).items()
+            name: partial(partial, raced, config)
+            for name, config in self.candidates(shape, by_columns=by_columns).items()
         }
         return Contest(peers=peers, candidates=raced_by_name, wrong=wrong, sets=count)
 
@@ -332,8 +313,6 @@ class MatmulExperiment:
                 kernel = "hopper_matmul_kernel"
             case ShortConfig() if can_multiply_short(a, b):
                 kernel = "hopper_short_kernel"
-            case ClusterConfig() if can_multiply_short(a, b):
-                kernel = "hopper_cluster_kernel"
             case ThinConfig():
                 kernel = "thin_matmul_kernel"
             case StreamKConfig():

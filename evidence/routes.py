@@ -36,7 +36,6 @@ GAINS = MappingProxyType(
     {
         "hopper_matmul_kernel": GLUON_GAIN,
         "hopper_short_kernel": GLUON_GAIN,
-        "hopper_cluster_kernel": GLUON_GAIN,
         "hopper_attention_kernel": GLUON_GAIN,
         "thin_matmul_kernel": TRITON_GAIN,
         "stream_k_kernel": TRITON_GAIN,

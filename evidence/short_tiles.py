@@ -24,16 +24,16 @@ import torch
 
 from evidence.candidates import Findings, geometric_mean, main
 from evidence.descent import descended
-from evidence.matmul_candidates import PROCESSORS, MatmulExperiment
+from evidence.matmul_candidates import BY_COLUMNS, PROCESSORS, MatmulExperiment, is_by_columns
 from evidence.peer_shapes import sizes
 from evidence.race import Point
 from flopwatch.kernels.hopper_choice import predicted_cycles, product_config
-from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
+from flopwatch.kernels.hopper_matmul import TILES
 from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig, can_step
 from flopwatch.kernels.known import PLAIN
 from flopwatch.kernels.stream_k import Balance
 from flopwatch.kernels.thin_matmul import CANDIDATES, MOST_ROWS
-from flopwatch.kernels.wave_choice import WAVE_RATES, WaveRates, fits_at_once, wave_cycles
+from flopwatch.kernels.wave_choice import WAVE_RATES, WaveRates, wave_cycles
 from flopwatch.model import from_json
 
 if TYPE_CHECKING:
@@ -64,9 +64,13 @@ FEW_ROWS = tuple(
         *("5120x5120", "8192x1024", "1024x8192", "14336x4096", "4096x14336", "3584x3584", "2048x2048", "1536x8960"),
         "28672x8192",
     )
-    for m in (1, 8, 16, 32, 64)
+    for m in (1, 32, 64)
 )
-SHAPES = (*(f"{side}x{side}x{side}" for side in SQUARES), *OTHERS, *FEW_ROWS)
+BY_ROWS = (*(f"{side}x{side}x{side}" for side in SQUARES), *OTHERS, *FEW_ROWS)
+#: Of which B is multiplied as it lies by columns, too: every third.
+ALSO_BY_COLUMNS = BY_ROWS[: -len(FEW_ROWS) : 3]
+#: Tiles that are estimated to take so many times as long as the first are not timed.
+SLOWEST = 1.6
 #: Of fewer rows a tile of the short kernel would be nearly empty: the least that its instructions have are 64.
 LEAST_ROWS = 8
 #: Of the fit: tries; a timing's error counts no more than this, of the logarithm.
@@ -84,17 +88,27 @@ class TilesExperiment(MatmulExperiment):
     def points(self) -> Sequence[Point]:
         """Return all products."""
         return [
-            Point(name=shape, group="float16", flops=2.0 * math.prod(sizes(shape)), values=(shape, "float16"))
-            for shape in SHAPES
+            Point(
+                name=f"{shape}{layout}",
+                group="float16",
+                flops=2.0 * math.prod(sizes(shape)),
+                values=(shape, "float16", *([layout] if layout else [])),
+            )
+            for layout, shapes in (("", BY_ROWS), (BY_COLUMNS, ALSO_BY_COLUMNS))
+            for shape in shapes
         ]
 
-    def candidates(self, shape: str) -> Mapping[str, ProductConfig]:
+    def candidates(self, shape: str, *, by_columns: bool = False) -> Mapping[str, ProductConfig]:
         """Return what is timed, as it comes before the launch in front of it has ended."""
         m, n, k = sizes(shape)
-        chosen: list[ProductConfig] = [
-            replace(tile, dependent=True)
+        cycles = {
+            tile: wave_cycles(tile, m, n, k, processors=PROCESSORS, by_columns=by_columns)
             for tile in SHORT_TILES
-            if can_step(m, tile) and (m > MOST_ROWS or (m >= LEAST_ROWS and tile.block_m <= MOST_ROWS))
+            if can_step(m, tile) and (m > MOST_ROWS or (m >= LEAST_ROWS and tile.rows <= MOST_ROWS))
+        }
+        slowest = SLOWEST * min(cycles.values(), default=0.0)
+        chosen: list[ProductConfig] = [
+            replace(tile, dependent=True) for tile, estimate in cycles.items() if estimate <= slowest
         ]
         if m <= MOST_ROWS:
             chosen += [replace(config, dependent=True) for config in CANDIDATES]
@@ -112,23 +126,22 @@ def timed(outcome: Outcome) -> dict[str, float]:
     return {entry.name: entry.seconds for entry in outcome.entries if entry.seconds}
 
 
-def wave_times(outcome: Outcome) -> dict[ShortConfig | HopperConfig, float]:
-    """Return seconds of what the estimate is of: short tiles, and persistent ones that are all there at once."""
-    seconds, (m, n, _) = timed(outcome), sizes(str(outcome.point.values[0]))
-    tiles: list[ShortConfig | HopperConfig] = [*SHORT_TILES]
-    tiles += [tile for tile in TILES if fits_at_once(tile, m, n, processors=PROCESSORS)]
-    named = {tile: str(replace(tile, dependent=True)) for tile in tiles}
+def tile_times(outcome: Outcome) -> dict[ShortConfig, float]:
+    """Return seconds of the tiles."""
+    seconds = timed(outcome)
+    named = {tile: str(replace(tile, dependent=True)) for tile in SHORT_TILES}
     return {tile: seconds[name] for tile, name in named.items() if name in seconds}
 
 
-def estimated(config: ShortConfig | HopperConfig, outcome: Outcome, rates: WaveRates) -> float:
+def estimated(config: ShortConfig, outcome: Outcome, rates: WaveRates) -> float:
     """Return the estimate in cycles."""
-    return wave_cycles(config, *sizes(str(outcome.point.values[0])), processors=PROCESSORS, rates=rates)
+    shape, by_columns = sizes(str(outcome.point.values[0])), is_by_columns(outcome.point)
+    return wave_cycles(config, *shape, processors=PROCESSORS, by_columns=by_columns, rates=rates)
 
 
 def judged(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Yield what the estimate is worth, and what the rule takes."""
-    known = [(outcome, times) for outcome in outcomes if (times := wave_times(outcome))]
+    known = [(outcome, times) for outcome in outcomes if (times := tile_times(outcome))]
     logs = [
         math.log(estimated(tile, one, WAVE_RATES) / seconds) for one, times in known for tile, seconds in times.items()
     ]
@@ -145,14 +158,16 @@ def judged(outcomes: Sequence[Outcome]) -> Iterator[str]:
     slowest: list[tuple[float, str]] = []
     for outcome in outcomes:
         shape, seconds = str(outcome.point.values[0]), timed(outcome)
-        config = product_config(*sizes(shape), processors=PROCESSORS)
+        by_columns = is_by_columns(outcome.point)
+        config = product_config(*sizes(shape), processors=PROCESSORS, by_columns=by_columns)
         taken = PLAIN if config is None else str(config)
         if taken in seconds:
             fastest = min(value for name, value in seconds.items() if name != "torch")
             speeds = tuple(value / seconds[taken] for value in (seconds["torch"], seconds[PLAIN], fastest))
-            for kind in ("all", PLAIN if config is None else type(config).__name__):
+            own = f"{PLAIN if config is None else type(config).__name__}{BY_COLUMNS * by_columns}"
+            for kind in ("all", own):
                 kinds.setdefault(kind, []).append(speeds)
-            slowest.append((speeds[2], f"{shape}: {taken}, {', '.join(map(_of, speeds, PEERS))}"))
+            slowest.append((speeds[2], f"{outcome.point.name}: {taken}, {', '.join(map(_of, speeds, PEERS))}"))
     for kind, found in kinds.items():
         means = (geometric_mean(speeds[place] for speeds in found) for place in range(len(PEERS)))
         yield f"the rule, {kind}, {len(found)} products: {', '.join(map(_of, means, PEERS))}"
@@ -171,7 +186,7 @@ def fitted(outcomes: Sequence[Outcome], *, tries: int = TRIES) -> tuple[WaveRate
     known = [
         (outcome, tile, seconds * _CYCLES, seconds / min(times.values()))
         for outcome in outcomes
-        for times in (wave_times(outcome),)
+        for times in (tile_times(outcome),)
         for tile, seconds in times.items()
     ]
     weight = math.fsum(slower**-2 for *_, slower in known)
@@ -185,7 +200,7 @@ def fitted(outcomes: Sequence[Outcome], *, tries: int = TRIES) -> tuple[WaveRate
 
 def shown(outcomes: Sequence[Outcome], shapes: Sequence[str]) -> Iterator[str]:
     """Yield what was timed of these sizes, the fastest first, and how many times as long as that it takes."""
-    known = {str(outcome.point.values[0]): timed(outcome) for outcome in outcomes}
+    known = {outcome.point.name: timed(outcome) for outcome in outcomes}
     if unknown := [shape for shape in shapes if shape not in known]:
         sys.exit(f"{', '.join(unknown)}: not among what was timed, such as {next(iter(known))}")
     for shape in shapes:

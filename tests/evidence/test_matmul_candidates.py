@@ -10,13 +10,22 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from evidence import matmul_candidates
-from evidence.matmul_candidates import HELD_OUT, LAYERS, PLAIN, Compilation, MatmulExperiment, candidates, multiply
+from evidence.matmul_candidates import (
+    BY_COLUMNS,
+    HELD_OUT,
+    LAYERS,
+    MOST_SHORT,
+    PLAIN,
+    Compilation,
+    MatmulExperiment,
+    candidates,
+    multiply,
+)
 from evidence.peer_shapes import MATMUL, MATMUL_DTYPES
 from evidence.race import Point
 
-from flopwatch.kernels.hopper_cluster import ClusterConfig
 from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
-from flopwatch.kernels.hopper_short import ShortConfig
+from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig
 from flopwatch.kernels.routes import prepared_product
 from flopwatch.kernels.stream_k import Balance, Schedule, StreamKConfig
 from flopwatch.kernels.thin_matmul import CANDIDATES, ThinConfig
@@ -42,7 +51,7 @@ def test_every_shape_is_raced_in_both_dtypes_float16_first() -> None:
 def test_every_shape_has_about_a_dozen_candidates_with_names_of_their_own(shape: str) -> None:
     configs = candidates(shape)
 
-    long = [config for config in configs.values() if not isinstance(config, ShortConfig | ClusterConfig)]
+    long = [config for config in configs.values() if not isinstance(config, ShortConfig)]
     assert 10 <= sum(not comes_early(config) for config in long) <= 15
     assert len(set(configs.values())) == len(configs)
 
@@ -63,9 +72,10 @@ def test_products_of_a_few_tiles_are_raced_by_the_kernel_that_starts_quickly_too
     shapes = ("1024x1024x1024", "16x4096x4096", "8192x8192x128", "4096x4096x4096")
     short = [[each for each in candidates(shape).values() if isinstance(each, ShortConfig)] for shape in shapes]
 
-    assert [len(configs) for configs in short] == [16, 16, 0, 0]
-    assert {config.through_shared for config in short[0]} == {True, False}
-    assert {config.block_m for config in short[1]} == {64}
+    few = 2 * sum(tile.rows <= 64 and tile.row_step == 1 for tile in SHORT_TILES)
+    assert [len(configs) for configs in short] == [2 * MOST_SHORT, few, 0, 0]
+    assert {config.turned for config in short[0]} == {True, False}
+    assert {config.rows for config in short[1]} == {64}
 
 
 def test_rows_that_are_eight_apart_are_raced_where_eight_divides_them_and_they_begin_within_lines() -> None:
@@ -91,12 +101,24 @@ def test_a_last_wave_that_is_nearly_empty_brings_shared_tiles_to_the_top() -> No
 
 
 def test_what_is_held_out_was_not_raced_and_has_one_candidate() -> None:
-    shapes = [shape for shapes in HELD_OUT.values() for shape in shapes]
+    shapes = {shape for group, shapes in HELD_OUT.items() for shape in shapes if group != BY_COLUMNS}
     experiment = MatmulExperiment(held_out=True)
+    points = experiment.points()
 
-    assert not set(shapes) & set(MATMUL)
-    assert [len(experiment.candidates(shape)) for shape in shapes] == [1] * len(shapes)
-    assert [point.group for point in experiment.points()][-1] == "bfloat16 few rows"
+    assert not shapes & set(MATMUL)
+    assert [len(list(experiment.compilations(point))) for point in points] == [1] * len(points)
+    assert len({point.name for point in points}) == len(points)
+    assert points[-1].name == "128x8192x8192 bfloat16 columns"
+
+
+def test_b_lies_as_a_point_says_in_what_is_compiled_and_in_what_is_multiplied() -> None:
+    points = {point.name: point for point in MatmulExperiment(held_out=True).points()}
+    by_columns = {
+        name: {job.by_columns for job in MatmulExperiment(held_out=True).compilations(point)}  # type: ignore[attr-defined]
+        for name, point in points.items()
+    }
+
+    assert by_columns == {name: {name.endswith("columns")} for name in points}
 
 
 def test_kernels_of_hopper_are_compiled_once_for_all_shapes_and_ways_to_share() -> None:
@@ -112,14 +134,12 @@ def test_kernels_of_hopper_are_compiled_once_for_all_shapes_and_ways_to_share() 
     assert jobs == {pickle.loads(pickle.dumps(job)) for job in jobs}  # noqa: S301 - its own
 
 
-def test_short_products_are_compiled_with_tiles_that_fit_or_are_moved_as_in_the_race() -> None:
-    for point in EXPERIMENT.points():
-        m, n, _ = map(int, str(point.values[0]).split("x"))
-        for job in EXPERIMENT.compilations(point):
-            assert isinstance(job, Compilation)
-            if isinstance(job.config, ShortConfig):
-                rows, columns = job.config.block_m, job.config.block_n
-                assert (job.shape[0] % rows == job.shape[1] % columns == 0) is (m % rows == n % columns == 0), job
+def test_short_products_are_compiled_once_for_all_shapes() -> None:
+    jobs = {job for point in EXPERIMENT.points() for job in EXPERIMENT.compilations(point)}
+    short = {job for job in jobs if isinstance(job, Compilation) and isinstance(job.config, ShortConfig)}
+
+    assert len({job.shape for job in short}) == 1
+    assert len(short) <= 2 * 2 * len(SHORT_TILES)
 
 
 def test_what_is_compiled_shares_as_what_is_raced() -> None:

@@ -14,7 +14,7 @@ from flopwatch.kernels.hopper_short import SHORT, SHORT_TILES, ShortConfig
 from flopwatch.kernels.known import TABLES
 from flopwatch.kernels.stream_k import Balance
 from flopwatch.kernels.thin_matmul import THIN, ThinConfig
-from flopwatch.kernels.wave_choice import fits_at_once, wave_cycles
+from flopwatch.kernels.wave_choice import fills_rounds, wave_cycles
 
 GPU = "NVIDIA H200"
 
@@ -44,31 +44,56 @@ def test_products_of_one_wave_have_a_short_configuration_that_comes_early(proces
         assert side % config.row_step == 0
 
 
-def test_how_b_lies_decides_what_its_loads_cost() -> None:
-    """Columns of B begin with lines here, its rows do not: by columns a tile of many columns costs no more."""
-    by_rows, by_columns = (
-        product_config(512, 1000, 1024, processors=132, by_columns=by_columns) for by_columns in (False, True)
+def test_columns_that_are_no_multiple_of_a_line_cost_more_where_b_lies_by_rows() -> None:
+    """Tiles of 144 columns begin within lines, tiles of 144 rows do not; by columns all rows begin with one."""
+    high, wide = (ShortConfig(block_m=128, block_n=128, more=16, stages=4, turned=turned) for turned in (True, False))
+
+    def cycles(config: ShortConfig, side: int, *, by_columns: bool) -> float:
+        return wave_cycles(config, side, side, side, processors=132, by_columns=by_columns)
+
+    assert cycles(high, 1536, by_columns=False) < cycles(wide, 1536, by_columns=False)
+    assert cycles(high, 1536, by_columns=True) == cycles(wide, 1536, by_columns=True)
+    assert cycles(high, 1536, by_columns=False) == cycles(high, 1536, by_columns=True)
+    assert cycles(high, 1528, by_columns=False) > 1.1 * cycles(high, 1536, by_columns=False)
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_rows_that_begin_within_a_sector_cost_more_than_those_that_begin_with_one(by_columns: bool) -> None:
+    """Of 1000 elements and 1016, of 1008, and of 1024, which begin with lines."""
+    tile = ShortConfig(block_m=64, block_n=64, stages=6)
+    sector, whole, line = (
+        wave_cycles(tile, 1024, n, k, processors=264, by_columns=by_columns)
+        for n, k in ((1016, 1000), (1008, 1008), (1024, 1024))
     )
 
-    assert isinstance(by_rows, ShortConfig)
-    assert isinstance(by_columns, ShortConfig)
-    assert by_rows != by_columns
-    assert wave_cycles(by_rows, 512, 1000, 1024, processors=132) > wave_cycles(
-        by_rows, 512, 1000, 1024, processors=132, by_columns=True
-    )
+    assert sector > 1.15 * whole
+    assert whole > 1.05 * line
+
+
+def test_rows_that_begin_within_a_sector_are_eight_apart_before_others() -> None:
+    """Those of 1008 elements begin with a sector."""
+    assert [step_of(side, side, side) for side in (1000, 1016)] == [8, 8]
+    (near, apart) = (ShortConfig(block_m=128, block_n=64, stages=5, row_step=step) for step in (1, 8))
+    gains = [
+        wave_cycles(near, side, side, side, processors=132) / wave_cycles(apart, side, side, side, processors=132)
+        for side in (1000, 1008)
+    ]
+
+    assert gains[0] > gains[1] > 1
+
+
+def step_of(m: int, n: int, k: int) -> int:
+    config = product_config(m, n, k, processors=132)
+    assert isinstance(config, ShortConfig)
+    return config.row_step
 
 
 def test_rows_are_eight_apart_where_they_begin_elsewhere_than_lines_and_fill_their_tiles() -> None:
-    def step(m: int, n: int, k: int) -> int:
-        config = product_config(m, n, k, processors=132)
-        assert isinstance(config, ShortConfig)
-        return config.row_step
-
-    assert step(1000, 1000, 1000) == step(920, 920, 920) == 8
-    assert step(1004, 1000, 1000) == 1  # no multiple of eight
-    assert step(880, 1000, 1000) == 8  # 110 of 128 rows
-    assert step(864, 1000, 1000) == 1  # 108
-    assert step(1024, 1024, 1024) == 1
+    assert step_of(1000, 1000, 1000) == step_of(920, 920, 920) == 8
+    assert step_of(1004, 1000, 1000) == 1  # no multiple of eight
+    assert step_of(872, 520, 840) == 8  # 109 of 128 rows
+    assert step_of(864, 520, 840) == 1  # 108
+    assert step_of(1024, 1024, 1024) == 1
     apart, gaps = (product_config(1000, 1000, 1000, processors=132, packed=packed) for packed in (True, False))
     assert isinstance(apart, ShortConfig)
     assert isinstance(gaps, ShortConfig)
@@ -82,29 +107,28 @@ def test_a_step_that_begins_before_the_first_element_is_one_more() -> None:
     assert cycles[0] == cycles[1] > cycles[2]
 
 
-def test_the_persistent_kernel_is_taken_where_its_tiles_fill_a_wave_that_short_ones_do_not() -> None:
-    for shape in ((1728, 1728, 1728), (768, 3072, 768), (384, 7168, 2048), (1344, 2048, 1024)):
+def test_tiles_are_such_as_fill_one_round_or_nearly_two() -> None:
+    for shape, tile in (
+        ((1536, 1536, 1536), (144, 128)),  # 132
+        ((1728, 1728, 1728), (192, 128)),  # 126
+        ((384, 7168, 2048), (192, 128)),  # 112
+        ((2304, 2304, 2304), (192, 128)),  # 216
+    ):
         config = product_config(*shape, processors=132)
-        assert isinstance(config, HopperConfig), shape
-        assert (config.block_m, config.block_n, config.dependent) == (192, 128, True), shape
-    for shape in ((1792, 1792, 1792), (1408, 1408, 1408), (512, 4096, 4096)):  # nearly as fast is not enough
-        assert isinstance(product_config(*shape, processors=132), ShortConfig), shape
+        assert isinstance(config, ShortConfig), shape
+        assert (config.rows, config.columns, config.dependent) == (*tile, True), shape
 
 
-def test_two_tiles_a_multiprocessor_leave_few_places_empty() -> None:
-    (two,) = (tile for tile in SHORT_TILES if str(tile) == "short 128x128x64 s3 w4 x2 tma")
+@pytest.mark.parametrize(("per_processor", "most"), [(1, 264), (2, 264), (3, 396)])
+def test_more_tiles_than_multiprocessors_leave_few_places_empty(per_processor: int, most: int) -> None:
+    tile = ShortConfig(block_m=64, block_n=128, stages=3, per_processor=per_processor)
+    least = most * 3 // 4
 
-    fits = [fits_at_once(two, 128, 128 * tiles, processors=132) for tiles in (1, 132, 133, 158, 159, 264, 265)]
+    fits = [
+        fills_rounds(tile, 64, 128 * tiles, processors=132) for tiles in (1, 132, 133, least - 1, least, most, most + 1)
+    ]
 
     assert fits == [True, True, False, False, True, True, False]
-
-
-def test_three_tiles_a_multiprocessor_are_too_many() -> None:
-    (three,) = (tile for tile in SHORT_TILES if tile.per_processor == 3)
-
-    fits = [fits_at_once(three, 64, 128 * tiles, processors=132) for tiles in (264, 265, 396)]
-
-    assert fits == [True, False, False]
 
 
 @pytest.mark.parametrize("config", [*SHORT_TILES, *TILES], ids=str)
@@ -114,8 +138,13 @@ def test_tiles_cover_a_product_and_no_fewer_would(config: ShortConfig | HopperCo
         high, wide = config.tiles(m, n)
 
         assert high % step == 0
-        assert (high // step - 1) * config.block_m < m / step <= high // step * config.block_m
-        assert (wide - 1) * config.block_n < n <= wide * config.block_n
+        rows, columns = sizes_of(config)
+        assert (high // step - 1) * rows < m / step <= high // step * rows
+        assert (wide - 1) * columns < n <= wide * columns
+
+
+def sizes_of(config: ShortConfig | HopperConfig) -> tuple[int, int]:
+    return (config.rows, config.columns) if isinstance(config, ShortConfig) else (config.block_m, config.block_n)
 
 
 def test_few_rows_share_the_depth_among_programs_of_one_wave() -> None:
@@ -153,6 +182,16 @@ def test_the_least_products_and_few_rows_of_many_columns_have_none() -> None:
 def test_the_largest_products_are_left_to_the_persistent_kernel() -> None:
     assert isinstance(product_config(2048, 2048, 4095, processors=132), ShortConfig)
     assert isinstance(product_config(2048, 2048, 4096, processors=132), HopperConfig)
+
+
+def test_a_last_wave_is_shared_where_that_is_predicted_to_be_worth_it() -> None:
+    """By 19 % and 17 %, and by 0.5, 3 and 4 %."""
+    for side, balance in (
+        (2560, Balance.WAVE), (2600, Balance.WAVE), (4096, Balance.WHOLE), (8192, Balance.WHOLE), (3072, Balance.WHOLE)
+    ):  # fmt: skip
+        config = product_config(side, side, side, processors=132)
+        assert isinstance(config, HopperConfig), side
+        assert config.balance is balance, side
 
 
 def test_tiles_of_less_than_a_wave_are_not_shared() -> None:

@@ -54,12 +54,15 @@ for kernel in recorder.compiled.values():
     after = [after for one, after in zip(found, found[1:]) if one == "wgmma.wait_group"]
     print("after", *after)
 """
-#: Four warps and eight, beside and below each other; both ways to store; both layouts of B.
+#: Four warps and eight, beside and below each other; rows and columns of one and of two powers of two; both layouts of
+#: B.
 COMPILED = (
-    "short 64x64x64 s3 w4 x4 direct/float16/columns",
+    "short 64x32x128 s8 w4 x1 tma/float16/columns",
     "short 64x128x64 s9 w8 x1 tma/bfloat16/rows",
-    "short 128x256x64 s4 w8 x1 tma/float16/rows",
+    "short 128x192x64 s5 w8 x1 tma/float16/rows",
     "short 128x64x64 s5 w4 x1 r8 tma pdl/bfloat16/columns",
+    "short 144x128x64 s4 w4 x1 turned tma pdl/float16/rows",
+    "short 96x64x64 s5 w4 x2 turned tma pdl/bfloat16/columns",
 )
 #: What a program begins with that has `product` and a `config`: draws operands, multiplies with poisoned outputs, and
 #: prints the largest error of each product. Of shapes there are one step that is not whole, fewer steps than stages,
@@ -137,13 +140,13 @@ for row, column in ((0, 0), (3, 999), (505, 7), (999, 500)):
 """
 #: Lines that the checks of one configuration print.
 CHECKED = 9 * 3 + 7
-#: Of one tile, with both ways to store.
+#: Of one tile, as it comes after the launch before and earlier.
 PROGRAM = f"""
 {CHECKS}
 from flopwatch.kernels.hopper_short import SHORT_TILES, hopper_short_matmul as product
 
 tile = SHORT_TILES[int(sys.argv[1])]
-for config in (tile, replace(tile, through_shared=False)):
+for config in (tile, replace(tile, dependent=True)):
     shapes()
     reuse()
 """
@@ -169,12 +172,19 @@ def test_configurations_compile_for_hopper_without_spills(compiled: Sequence[str
 def test_every_product_is_the_tensor_cores_of_hopper(compiled: Sequence[str]) -> None:
     names = [{name for name in fact.instructions if "MMA" in name} for fact in facts_of(compiled)]
 
-    assert sorted(names, key=str) == [
-        {"HGMMA.64x256x16.F32"},
-        {"HGMMA.64x64x16.F32"},
-        {"HGMMA.64x64x16.F32.BF16"},
-        {"HGMMA.64x64x16.F32.BF16"},
-    ]
+    assert sorted(map(sorted, names)) == sorted(
+        map(
+            sorted,
+            [
+                {"HGMMA.64x128x16.F32", "HGMMA.64x16x16.F32"},
+                {"HGMMA.64x128x16.F32", "HGMMA.64x64x16.F32"},
+                {"HGMMA.64x32x16.F32"},
+                {"HGMMA.64x64x16.F32.BF16"},
+                {"HGMMA.64x64x16.F32.BF16"},
+                {"HGMMA.64x32x16.F32.BF16", "HGMMA.64x64x16.F32.BF16"},
+            ],
+        )
+    )
 
 
 def test_ptxas_serialises_none_of_them(compiled: Sequence[str]) -> None:
@@ -192,35 +202,41 @@ def test_a_tile_of_c_lies_where_the_ring_was(compiled: Sequence[str]) -> None:
 def test_all_warps_have_waited_for_their_products_before_anything_is_put_where_these_were_read(
     compiled: Sequence[str],
 ) -> None:
-    """After the first step, in the loop, and, where C goes through shared memory, after the last one."""
+    """After the first step, in the loop, and after the last one; in the first, each part of a tile is waited for."""
     after = [line.split()[1:] for line in compiled if line.startswith("after")]
+    parts = [2 if SHORT[line.partition("/")[0]].more else 1 for line in COMPILED]
 
-    assert after == [["bar.sync"] * (3 if SHORT[line.partition("/")[0]].through_shared else 2) for line in COMPILED]
+    assert [len(each) for each in after] == [count + 2 for count in parts]
+    assert [each[-3:] for each in after] == [["bar.sync"] * 3] * len(COMPILED)
 
 
 def ring_bytes(config: ShortConfig) -> int:
-    return config.stages * (config.block_m + config.block_n) * config.block_k * 2
+    return config.stages * (config.rows + config.columns) * config.block_k * 2
 
 
 @pytest.mark.parametrize("config", SHORT_TILES, ids=str)
 def test_as_many_programs_fit_a_multiprocessor_as_it_says(config: ShortConfig) -> None:
     """Shared memory with barriers of up to 16 bytes, and registers: an accumulator, and 40 for what else there is."""
     taken = ring_bytes(config) + 16 * config.stages + RESERVED_BYTES
-    registers = config.block_m * config.block_n // (config.warps * 32) + 40
+    registers = config.rows * config.columns // (config.warps * 32) + 40
 
     assert config.per_processor * taken <= SHARED_BYTES
     assert config.per_processor * registers * config.warps * 32 <= REGISTERS
-    assert config.block_m * config.block_n * 2 <= ring_bytes(config)
+    assert config.rows * config.columns * 2 <= ring_bytes(config)
 
 
 @pytest.mark.parametrize("config", SHORT_TILES, ids=str)
 def test_warps_share_a_tile_as_instructions_have_it(config: ShortConfig) -> None:
     """A warpgroup has 64 rows and a multiple of eight columns, of which an instruction takes 256."""
-    beside = max(1, config.warps * 16 // config.block_m)
+    high, wide = (config.block_n, config.block_m) if config.turned else (config.block_m, config.block_n)
+    beside = max(1, config.warps * 16 // high)
 
     assert config.warps % 4 == 0
-    assert config.block_n % (8 * beside) == 0
-    assert config.block_n // beside <= 256
+    assert high % 64 == 0
+    for part in (wide, config.more):
+        assert part % (8 * beside) == 0
+        assert part // beside <= 256
+    assert config.row_step == 1 or not config.more
 
 
 def test_rows_that_no_step_divides_are_refused() -> None:
@@ -234,7 +250,7 @@ def test_rows_that_no_step_divides_are_refused() -> None:
 
 
 def test_configurations_have_names_of_their_own() -> None:
-    assert len(SHORT) == 2 * 2 * len(SHORT_TILES)
+    assert len(SHORT) == 2 * len(SHORT_TILES)
 
 
 def test_float8_is_for_another_kernel(normal: Normal) -> None:

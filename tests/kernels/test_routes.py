@@ -16,7 +16,6 @@ from tests.conftest import HAS_GPU
 from flopwatch.compare.result import Speed
 from flopwatch.kernels import routes
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION
-from flopwatch.kernels.hopper_cluster import CLUSTER
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS
 from flopwatch.kernels.hopper_matmul import CONFIGS
 from flopwatch.kernels.hopper_short import SHORT
@@ -34,10 +33,9 @@ ROOT = Path(__file__).parents[2]
 GPU = "NVIDIA H200"
 HOPPER, THIN_NAME, STREAM = next(iter(CONFIGS)), next(iter(THIN)), next(iter(STREAM_K))
 ATTENTION = HOPPER_ATTENTION[64][0].name
-#: Alone, in one tensor and, with more columns than one instruction has, in two.
-NARROW, WIDE = (
-    next(name for name, config in CLUSTER.items() if bool(config.more_n) is more and config.programs == 1)
-    for more in (False, True)
+#: With columns of two instructions, and with such rows.
+WIDE, HIGH = (
+    next(name for name, config in SHORT.items() if config.more and config.turned is turned) for turned in (False, True)
 )
 APART = next(name for name, config in SHORT.items() if config.row_step > 1)
 #: A table's choices: kernel, configuration and key.
@@ -48,9 +46,9 @@ CHOICES = (
     ("hopper_matmul_kernel", HOPPER, "64, 100, 64, float16, float16, float16"),
     ("hopper_short_kernel", next(iter(SHORT)), "768, 768, 1536, float16, float16, float16"),
     ("hopper_short_kernel", "gone", "768, 768, 512, float16, float16, float16"),
-    ("hopper_cluster_kernel", NARROW, "768, 768, 896, float16, float16, float16"),
-    ("hopper_cluster_kernel", WIDE, "768, 768, 1024, float16, float16, float16"),
-    ("hopper_cluster_kernel", "gone", "768, 768, 640, float16, float16, float16"),
+    ("hopper_short_kernel", WIDE, "768, 768, 896, float16, float16, float16"),
+    ("hopper_short_kernel", HIGH, "768, 768, 1024, float16, float16, float16"),
+    ("a_kernel_that_is_gone", "gone", "768, 768, 640, float16, float16, float16"),
     ("hopper_short_kernel", APART, "1004, 1000, 1000, float16, float16, float16"),
     ("thin_matmul_kernel", THIN_NAME, "16, 1536, 1536, float16, float16, float16"),
     ("thin_matmul_kernel", THIN_NAME, "128, 64, 64, float16, float16, float16"),
@@ -100,9 +98,9 @@ CALLS = {
     "shared": lambda: triton_matmul(half(1544, 1536), half(1536, 1536)),
     "short": lambda: triton_matmul(half(768, 1536), half(1536, 768)),
     "short that is gone": lambda: triton_matmul(half(768, 512), half(512, 768)),
-    "narrow": lambda: triton_matmul(half(768, 896), half(896, 768)),
-    "wide": lambda: triton_matmul(half(768, 1024), half(1024, 768)),
-    "cluster that is gone": lambda: triton_matmul(half(768, 640), half(640, 768)),
+    "wide": lambda: triton_matmul(half(768, 896), half(896, 768)),
+    "high": lambda: triton_matmul(half(768, 1024), half(1024, 768)),
+    "kernel that is gone": lambda: triton_matmul(half(768, 640), half(640, 768)),
     "thin": lambda: triton_matmul(half(16, 1536), half(1536, 1536)),
     "stream": lambda: triton_matmul(half(1280, 1280), half(1280, 1280)),
     "attention": lambda: flash_attention(*[half(2, 4, 256, 64)] * 3, causal=True),
@@ -152,20 +150,19 @@ TAKEN = {
     "whole": "hopper_matmul_kernel",
     "shared": "hopper_matmul_kernel",
     "short": "hopper_short_kernel",
-    "narrow": "hopper_cluster_kernel",
-    "wide": "hopper_cluster_kernel",
+    "wide": "hopper_short_kernel",
+    "high": "hopper_short_kernel",
     "thin": "thin_matmul_kernel",
     "stream": "stream_k_kernel",
     "attention": "hopper_attention_kernel",
     "single": "hopper_matmul_kernel",
 }
-GONE = ("short that is gone", "cluster that is gone")
+GONE = ("short that is gone", "kernel that is gone")
 #: What no table has, and a rule has for Hopper: products, and attention of lengths that are near.
 RULED = {
-    **dict.fromkeys(("another size", "another dtype", "B by columns"), "hopper_matmul_kernel"),
-    **dict.fromkeys(
-        ("a short one", "a short one by columns", "rows that no step divides", *GONE), "hopper_short_kernel"
-    ),
+    "another size": "hopper_matmul_kernel",
+    **dict.fromkeys(("another dtype", "B by columns", "a short one", "a short one by columns"), "hopper_short_kernel"),
+    **dict.fromkeys(("rows that no step divides", *GONE), "hopper_short_kernel"),
     "few rows": "thin_matmul_kernel",
     **dict.fromkeys(("attention of another batch", "twice the length", "transposed"), "hopper_attention_kernel"),
 }
@@ -220,7 +217,7 @@ def test_what_no_table_has_takes_a_kernel_for_hopper_by_a_rule_where_it_is_fast(
 
 def test_a_rule_asks_for_the_capability_and_not_for_the_name(tmp_path: Path) -> None:
     taken = {
-        "whole": "hopper_matmul_kernel",
+        "another size": "hopper_matmul_kernel",
         "attention of another batch": "hopper_attention_kernel",
         "thin": "matmul_kernel",
     }
@@ -290,9 +287,9 @@ with stand_in.stand_in_gpu() as library:
     for name, module, call, maps, given in (
         ("whole", matmul, lambda: triton_matmul(b, b), 3, products),
         ("shared", matmul, lambda: triton_matmul(a, b), 3, products),
-        ("short", matmul, lambda: triton_matmul(c, d), 3, [8, 4, 4, 8, 8] * 3 + [8] + [4] * 4),
-        ("narrow", matmul, lambda: triton_matmul(g, h), 3, [8, 4, 4, 8, 8] * 3 + [4] * 3),
-        ("wide", matmul, lambda: triton_matmul(e, f), 5, [8, 4, 4, 8, 8] * 5 + [4] * 3),
+        ("short", matmul, lambda: triton_matmul(c, d), 3, [8, 4, 4, 8, 8] * 3 + [4] * 3),
+        ("wide", matmul, lambda: triton_matmul(g, h), 5, [8, 4, 4, 8, 8] * 5 + [4] * 3),
+        ("high", matmul, lambda: triton_matmul(e, f), 5, [8, 4, 4, 8, 8] * 5 + [4] * 3),
         ("thin", matmul, lambda: triton_matmul(a[:16].as_subclass(stand_in.StandInTensor), b), 0, [8] * 5 + [4] * 3),
         ("attention", attention, lambda: flash_attention(q, q, q, causal=True), 4, [8, *[4] * 4, *[8] * 4] * 4),
     ):
@@ -328,8 +325,8 @@ def test_a_later_call_launches_the_same_past_tritons_dispatch_and_encodes_nothin
         "whole True 0 1",
         "shared True 0 1",
         "short True 0 1",
-        "narrow True 0 1",
         "wide True 0 1",
+        "high True 0 1",
         "thin True 0 1",
         "attention True 0 1",
     ]
@@ -346,21 +343,10 @@ def test_what_is_interpreted_is_the_plain_kernel(cuda: str, tmp_path: Path, monk
     assert routes.routed_product(a, b, torch.empty(16, 32, device=cuda).half()) is None
 
 
-def test_what_a_triton_does_not_have_leaves_what_was_chosen_with_an_earlier_one(tmp_path: Path) -> None:
-    key = "512, 512, 512, float16, float16, float16"
-    path = write_table(
-        tmp_path, [("hopper_cluster_kernel", "of another Triton", key), ("thin_matmul_kernel", "a", key)]
-    )
-    (path / "routes.json").write_text((path / "routes.json").read_text().replace("3.6.0", "3.7.0", 1))
-
-    assert routes.known_routes(routes.PRODUCTS, path) == {(GPU, key): ("thin_matmul_kernel", "a")}
-
-
 def test_all_that_tables_have_is_in_the_lists() -> None:
     named = {
         "hopper_matmul_kernel": {*CONFIGS, *FP8_CONFIGS[False]},
         "hopper_short_kernel": {*SHORT},
-        "hopper_cluster_kernel": {*CLUSTER},
         "thin_matmul_kernel": {*THIN, *THIN_FP8[False]},
         "stream_k_kernel": {*STREAM_K},
     }
@@ -405,8 +391,8 @@ for name, module, call, reference in (
     ("whole", matmul, lambda: triton_matmul(b, b), lambda: matmul_reference(b, b)),
     ("shared", matmul, lambda: triton_matmul(a, b), lambda: matmul_reference(a, b)),
     ("short", matmul, lambda: triton_matmul(e, f), lambda: matmul_reference(e, f)),
-    ("narrow", matmul, lambda: triton_matmul(g, i), lambda: matmul_reference(g, i)),
-    ("wide", matmul, lambda: triton_matmul(h, j), lambda: matmul_reference(h, j)),
+    ("wide", matmul, lambda: triton_matmul(g, i), lambda: matmul_reference(g, i)),
+    ("high", matmul, lambda: triton_matmul(h, j), lambda: matmul_reference(h, j)),
     ("thin", matmul, lambda: triton_matmul(c, b), lambda: matmul_reference(c, b)),
     ("stream", matmul, lambda: triton_matmul(d, d), lambda: matmul_reference(d, d)),
     (

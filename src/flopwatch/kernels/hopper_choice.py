@@ -16,7 +16,7 @@ from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
 from flopwatch.kernels.known import PLAIN, tabled
 from flopwatch.kernels.stream_k import Balance, Schedule
 from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, ThinConfig
-from flopwatch.kernels.wave_choice import PAIRS, wave_config
+from flopwatch.kernels.wave_choice import wave_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,12 +34,19 @@ THIN_FEWEST = 2**22
 #: are that do, too, where four programs share them: 64x1024x8192 took 0.63 of the fastest short tile's time, and
 #: 64x2048x2048 1.25 of it (H100, 2026-11-25, ``evidence/h100/short-tiles-2026-11-25.json``).
 _FEW_ROWS, _DEEP = 32, 4
+#: Pairs of 16-bit elements that a multiprocessor multiplies and adds in a cycle (NVIDIA H100 white paper: 989.4 TFLOP/s
+#: of 132 multiprocessors at 1830 MHz).
+_PAIRS = 2048
 #: A program's cycles on an H200, roughly: bytes of shared memory filled a cycle and multiprocessor (8192x8192x1024 at
 #: 670 TFLOP/s with 128x128 tiles, 2026-11-20), and, guessed, what a tile or a part costs beside.
 _FILL, _TILE, _PART = 50.0, 1500.0, 2000.0
 #: The part of a GPU's rate that a product has to be predicted to reach, or it is left to the plain kernel, which has
 #: smaller tiles: 1024 cubed is predicted 0.42, 100x4096x4096 0.28.
 _BUSY = 0.4
+#: So many times as fast sharing has to be predicted to be: of 24 races in which it was predicted to be up to 1.044
+#: times as fast, it was slower in 15 (H100, 2026-11-25, ``evidence/h100/matmul-candidates-2026-11-25.json``): at its
+#: power limit a GPU is faster while some of its multiprocessors idle.
+_SHARED = 1.05
 #: Deeper products share no tiles: with those of the last wave shared, 4096x4096x16384 and 2048x4096x14336 took 5 to
 #: 10 % longer, and were predicted to take 3 % less (128x256 tiles, H200, 2026-11-22 and 23; decision 4).
 _DEEPEST = 8192
@@ -75,7 +82,7 @@ def product_config(
     >>> str(product_config(16, 4096, 4096, processors=132))
     'thin 64x128/2 w4 s5 pdl'
     >>> str(product_config(4096, 4096, 4096, processors=132))
-    '128x256x64 s4 w2 c4/2 g8 wave'
+    '128x256x64 s4 w2 c4/2 g8 whole'
     >>> str(product_config(4096, 4096, 16384, processors=132))
     '128x256x64 s4 w2 c4/2 g8 whole'
     >>> product_config(16, 16384, 4096, processors=132)
@@ -104,9 +111,12 @@ def _persistent_config(m: int, n: int, k: int, processors: int) -> HopperConfig 
             for balance in (Balance.WHOLE, Balance.WAVE)  # all of a few tiles shared was slower than any other way
             if balance is Balance.WHOLE or (k <= _DEEPEST and tiles_of(tile, m, n) > processors * tile.per_processor)
         ),
-        key=lambda config: predicted_cycles(config, m, n, k, processors=processors),
+        key=lambda config: (
+            predicted_cycles(config, m, n, k, processors=processors)
+            * (1.0 if config.balance is Balance.WHOLE else _SHARED)
+        ),
     )
-    least = m * n * k / (processors * PAIRS)
+    least = m * n * k / (processors * _PAIRS)
     return chosen if least >= _BUSY * predicted_cycles(chosen, m, n, k, processors=processors) else None
 
 
@@ -124,7 +134,7 @@ def predicted_cycles(config: HopperConfig, m: int, n: int, k: int, *, processors
     except ValueError:  # shares that 32 bits do not count
         return math.inf
     # An instruction of few columns waits for shared memory.
-    multiply = config.block_m * config.block_n * config.block_k / PAIRS * max(1.0, 64 / config.block_n)
+    multiply = config.block_m * config.block_n * config.block_k / _PAIRS * max(1.0, 64 / config.block_n)
     fill = (config.block_m + config.block_n) * config.block_k * 2 / _FILL
     share = math.ceil(plan.shared * steps / plan.programs)
     whole = math.ceil((tiles - plan.shared) / plan.programs)

@@ -23,72 +23,99 @@ class ShortConfig:
     """How `hopper_short_kernel` is compiled.
 
     Attributes:
-        block_m: rows of a tile: 64, 128 or 256.
-        block_n: columns of a tile.
+        block_m: rows of a tile, a power of two; unless turned, 64, 128 or 256.
+        block_n: columns of a tile, a power of two; if turned, 64 or 128.
+        more: columns beside these, another power of two; if turned, rows below; 0 for none.
         block_k: step along K, of 64 or 128 elements.
         stages: steps that the ring holds.
-        warps: four or eight; eight need 128 rows, or two instructions' columns.
+        warps: four or eight; eight need 128 of what an instruction has 64 of, or two instructions beside each other.
         per_processor: programs that fit one multiprocessor at once, by their shared memory.
-        row_step: rows of the matrix from one row of a tile to its next; more than one only where it divides M.
-        through_shared: whether C leaves by the tensor memory accelerator, or from registers.
+        row_step: rows of the matrix from one row of a tile to its next; more than one only where it divides M, and
+            without more rows.
+        turned: whether an instruction's 64 rows are columns of C, and its columns are rows.
         dependent: whether programs come before the launch in front of theirs has ended
             (`flopwatch.kernels.dependent_launch`).
     """
 
     block_m: int
     block_n: int
+    more: int = 0
     block_k: int = 64
     stages: int
     warps: int = 4
     per_processor: int = 1
     row_step: int = 1
-    through_shared: bool = True
+    turned: bool = False
     dependent: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Of a tile."""
+        return self.block_m + self.more * self.turned
+
+    @property
+    def columns(self) -> int:
+        """Of a tile."""
+        return self.block_n + self.more * (not self.turned)
 
     def tiles(self, m: int, n: int) -> tuple[int, int]:
         """Return how many tiles a product of (M, N) has, below each other and beside."""
-        return -(-m // self.row_step // self.block_m) * self.row_step, -(-n // self.block_n)
+        return -(-m // self.row_step // self.rows) * self.row_step, -(-n // self.columns)
 
     def __str__(self) -> str:
-        """Name it in a table, such as "short 64x128x64 s4 w4 x2 tma", or "r8 tma" with steps of 8 rows."""
+        """Name it in a table, such as "short 64x128x64 s4 w4 x2 tma", with "r8" for steps of 8 rows."""
         step = f"r{self.row_step} " if self.row_step > 1 else ""
         return (
-            f"short {self.block_m}x{self.block_n}x{self.block_k} s{self.stages} w{self.warps} x{self.per_processor} "
-            f"{step}{'tma' if self.through_shared else 'direct'}{' pdl' if self.dependent else ''}"
+            f"short {self.rows}x{self.columns}x{self.block_k} s{self.stages} w{self.warps} x{self.per_processor} "
+            f"{step}{'turned ' if self.turned else ''}tma{' pdl' if self.dependent else ''}"
         )
 
 
-#: Tiles to choose from, with as many stages as fit so many programs on a multiprocessor. Compiled for sm_90 on
-#: 2026-11-22 (triton 3.6.0 and 3.7.1), both ways to store: no spills, no warning of ptxas that it serialises wgmma
-#: (C7510 to C7519); that of rows eight apart on 2026-11-24, likewise. Timed in
-#: ``evidence/h200/matmul-candidates-short-2026-11-22.json``, the most promising of each product, and all of them in
-#: ``evidence/h100/short-tiles-2026-11-25.json``.
+def _turned(block_m: int, more: int, block_n: int, stages: int, per_processor: int = 1) -> ShortConfig:
+    return ShortConfig(
+        block_m=block_m, block_n=block_n, more=more, stages=stages, per_processor=per_processor, turned=True
+    )
+
+
+#: Tiles to choose from. Compiled for sm_90 on 2026-11-25 (triton 3.6.0 and 3.7.1), with B by rows and by columns: no
+#: spills, no warning of ptxas that it serialises wgmma (C7510 to C7519). These and some more were timed in
+#: ``evidence/h100/short-tiles-2026-11-25.json``, and those are left that some size needs.
 SHORT_TILES = (
     ShortConfig(block_m=64, block_n=32, block_k=128, stages=8),
-    ShortConfig(block_m=64, block_n=64, stages=3, per_processor=4),
     ShortConfig(block_m=64, block_n=64, block_k=128, stages=3, per_processor=2),
     ShortConfig(block_m=64, block_n=64, block_k=128, stages=6),
     ShortConfig(block_m=64, block_n=128, stages=3, per_processor=3),
     ShortConfig(block_m=64, block_n=128, stages=4, per_processor=2),
     ShortConfig(block_m=64, block_n=128, block_k=128, stages=4),
     ShortConfig(block_m=64, block_n=128, stages=9, warps=8),
-    ShortConfig(block_m=128, block_n=64, stages=4, per_processor=2),
+    ShortConfig(block_m=64, block_n=256, stages=5),
     ShortConfig(block_m=128, block_n=64, stages=9, warps=8),
     ShortConfig(block_m=128, block_n=64, stages=5, row_step=8),
     ShortConfig(block_m=128, block_n=128, stages=3, per_processor=2),
     ShortConfig(block_m=128, block_n=128, stages=3, warps=8, per_processor=2),
-    ShortConfig(block_m=128, block_n=128, stages=7, warps=8),
-    ShortConfig(block_m=64, block_n=256, stages=5),
-    ShortConfig(block_m=128, block_n=256, stages=4, warps=8),
+    ShortConfig(block_m=128, block_n=128, more=64, stages=5, warps=8),
+    _turned(64, 16, 64, 6, per_processor=2),
+    _turned(64, 32, 64, 9),
+    _turned(64, 32, 64, 5, per_processor=2),
+    _turned(128, 0, 64, 6),
+    _turned(128, 16, 64, 4, per_processor=2),
+    _turned(128, 32, 64, 4, per_processor=2),
+    _turned(128, 32, 64, 5),
+    _turned(128, 64, 64, 6),
+    _turned(64, 16, 128, 4, per_processor=2),
+    _turned(64, 32, 128, 4, per_processor=2),
+    _turned(128, 0, 128, 5),
+    _turned(128, 16, 128, 4),
+    _turned(128, 32, 128, 4),
+    _turned(128, 64, 128, 4),
 )
 #: All that may be chosen, by name.
 SHORT = MappingProxyType(
     {
         str(config): config
         for tile in SHORT_TILES
-        for through_shared in (True, False)
         for dependent in (False, True)
-        for config in (replace(tile, through_shared=through_shared, dependent=dependent),)
+        for config in (replace(tile, dependent=dependent),)
     }
 )
 
@@ -130,30 +157,34 @@ def prepare_short(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: S
             "  do:  choose a configuration without steps"
         )
     by_columns = not has_mapped_rows(b)
+
+    def of_b(columns: int) -> TensorDescriptor:
+        return _descriptor(b.T, columns, config.block_k) if by_columns else _descriptor(b, config.block_k, columns)
+
+    more: tuple[TensorDescriptor | None, TensorDescriptor | None] = (None, None)
+    if config.more and config.turned:
+        more = _descriptor(a, config.more, config.block_k), _descriptor(out, config.more, config.block_n)
+    elif config.more:
+        more = of_b(config.more), _descriptor(out, config.block_m, config.more)
     return Prepared(
         kernel=hopper_short_kernel,
         grid=config.tiles(M, N),
         arguments=(
             _in_steps(a, config, config.block_k),
-            _descriptor(b.T, config.block_n, config.block_k)
-            if by_columns
-            else _descriptor(b, config.block_k, config.block_n),
+            of_b(config.block_n),
             _in_steps(out, config, config.block_n),
-            out,
-            M,
-            N,
+            *more,
             K,
-            out.stride(0),
         ),
         constants={
             "STAGES": config.stages,
             "ROW_STEP": config.row_step,
             "B_BY_COLUMNS": by_columns,
-            "THROUGH_SHARED": config.through_shared,
+            "TURNED": config.turned,
             **dependent_launch.constants(dependent=config.dependent),
             "num_warps": config.warps,
         },
-        arrange=_with_c_twice,
+        arrange=(_with_a_twice if config.turned else _with_b_twice) if config.more else None,
     )
 
 
@@ -168,9 +199,14 @@ def _in_steps(matrix: torch.Tensor, config: ShortConfig, columns: int) -> Tensor
     return TensorDescriptor(matrix, [step, rows // step, width], [stride, stride * step, 1], box, layout)
 
 
-def _with_c_twice(_stream: int, a: int, b: int, c: int) -> tuple[tuple[int, ...], None]:
-    """Put the address of C into its tensor map, and beside it."""
-    return (a, b, c, c), None
+def _with_a_twice(_stream: int, a: int, b: int, c: int) -> tuple[tuple[int, ...], None]:
+    """Put the addresses of A and C into the maps of both parts of their rows."""
+    return (a, b, c, a, c), None
+
+
+def _with_b_twice(_stream: int, a: int, b: int, c: int) -> tuple[tuple[int, ...], None]:
+    """Put the addresses of B and C into the maps of both parts of their columns."""
+    return (a, b, c, b, c), None
 
 
 def hopper_short_matmul(

@@ -22,7 +22,6 @@ from triton import knobs
 
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, can_attend, prepare
 from flopwatch.kernels.hopper_choice import attention_config, product_config
-from flopwatch.kernels.hopper_cluster import CLUSTER, ClusterConfig, prepare_cluster
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, can_multiply_fp8, prepare_hopper_fp8
 from flopwatch.kernels.hopper_matmul import CONFIGS, HopperConfig, can_multiply, has_mapped_rows, prepare_hopper
 from flopwatch.kernels.hopper_short import SHORT, ShortConfig, can_multiply_short, can_step, prepare_short
@@ -38,14 +37,13 @@ if TYPE_CHECKING:
 
     from flopwatch.kernels.prepared import Prepared
 
-ProductConfig: TypeAlias = HopperConfig | ShortConfig | ClusterConfig | ThinConfig | StreamKConfig
+ProductConfig: TypeAlias = HopperConfig | ShortConfig | ThinConfig | StreamKConfig
 
 #: Kernels for products beside the plain one, and their configurations by name.
 _PRODUCTS: Mapping[str, Mapping[str, ProductConfig]] = MappingProxyType(
     {
         "hopper_matmul_kernel": CONFIGS,
         "hopper_short_kernel": SHORT,
-        "hopper_cluster_kernel": CLUSTER,
         "thin_matmul_kernel": THIN,
         "stream_k_kernel": STREAM_K,
     }
@@ -103,8 +101,6 @@ def _takes(config: ProductConfig, a: torch.Tensor, b: torch.Tensor) -> bool:
             return True
         case ShortConfig():
             return _is_hopper(a) and can_multiply_short(a, b) and can_step(a.shape[0], config)
-        case ClusterConfig():
-            return _is_hopper(a) and can_multiply_short(a, b)
         case HopperConfig():
             return _is_hopper(a) and can_multiply(a, b)
 
@@ -116,8 +112,6 @@ def prepared_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, config: 
             return prepare_hopper(a, b, c, config)
         case ShortConfig():
             return prepare_short(a, b, c, config)
-        case ClusterConfig():
-            return prepare_cluster(a, b, c, config)
         case ThinConfig():
             return prepare_thin(a, b, c, config)
         case StreamKConfig():
@@ -247,13 +241,8 @@ def known_routes(kernels: tuple[str, ...], folder: Path) -> Mapping[tuple[str, s
     return {
         (entry["gpu"], choice["key"]): (choice["kernel"], choice["config"])
         for entry, choice in tabled(folder)
-        if choice["kernel"] in kernels and _is_had(choice)
+        if choice["kernel"] in kernels
     }
-
-
-def _is_had(choice: Mapping[str, str]) -> bool:
-    """Tell whether this Triton has what a choice names: clusters have come with one, and may go with another."""
-    return choice["kernel"] != "hopper_cluster_kernel" or choice["config"] in CLUSTER
 
 
 def _is_hopper(tensor: torch.Tensor) -> bool:

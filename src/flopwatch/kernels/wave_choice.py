@@ -1,4 +1,4 @@
-"""Which kernel and configuration a product takes on Hopper whose tiles are all there at once, by an estimate of cycles.
+"""Which tile a product of one round of tiles or two takes on Hopper, by an estimate of cycles.
 
 What the estimate and the choice are worth: ``python -m evidence.short_tiles judge``.
 """
@@ -8,28 +8,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
 from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig, can_step
+from flopwatch.kernels.thin_matmul import MOST_ROWS
 
 #: Multiplications from which the short kernel is taken, and below which: 256 cubed is the least that was timed, and at
 #: 256x8192x8192 and 4096x1024x8192 it lost 7 and 9 % to the persistent one
 #: (``evidence/h100/matmul-held-out-2026-11-25-first.json`` and ``-second.json``).
 SHORT_FEWEST, SHORT_MOST = 2**24, 2**34
-#: Two tiles a multiprocessor have to take such a part of the places; and so many times as fast as the short kernel the
-#: persistent one has to be by its estimate. With these the choice loses 1.7 % to the fastest of what was timed, in the
-#: mean (``python -m evidence.short_tiles judge``).
-_FULL, _FASTER = 0.6, 1.15
+#: More tiles than multiprocessors have to fill such a part of the rounds that they take. With this the choice loses 4 %
+#: to the fastest of what was timed, in the mean (``python -m evidence.short_tiles judge``).
+_FULL = 0.75
 #: Products of fewer rows, with more columns than a wave of the smallest tiles has, wait for memory as the plain kernel
 #: does: 80x11008x4096 lost 20 % (``evidence/h100/short-tiles-2026-11-25.json``).
 _LOW = 128
 #: Rows that are eight apart are worth it where such a part of a tile's are in the matrix: with 0.82, at 840 cubed, they
 #: lost 5 % to the fastest tile; with 0.86, at 880x1000x1000, they were 22 % faster than what was taken before.
 _WITHIN = 0.85
-#: Bytes of a line of memory, and elements of 16 bits in it; columns of the smallest tiles.
-_LINE, _ELEMENTS, _NARROW = 128, 64, 64
-#: Pairs of 16-bit elements that a multiprocessor multiplies and adds in a cycle (NVIDIA H100 white paper: 989.4 TFLOP/s
-#: of 132 multiprocessors at 1830 MHz).
-PAIRS = 2048
+#: Bytes of a line of memory, elements of 16 bits in it and in a sector of it; columns of the smallest tiles.
+_LINE, _ELEMENTS, _SECTOR, _NARROW = 128, 64, 16, 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,52 +34,68 @@ class WaveRates:
 
     Attributes:
         launch: cycles a launch.
+        alone: cycles that it takes longer where no second program fits beside one, so that those of the next launch
+            come only once these have ended.
         round: cycles for each round of tiles that are there at once, beside those of their steps.
         store: cycles for each element of a tile, until C is stored.
         latency: cycles from the order of a load to its arrival.
         port: bytes a cycle that one multiprocessor takes from the L2 cache.
         cache: bytes a cycle that the L2 cache gives all multiprocessors together.
         memory: bytes a cycle that memory gives.
+        split: what a row of B takes longer that asks for two lines, as a part.
+        split_deep: likewise one along K, whose second line the next step asks for again.
+        sector: likewise one that begins within a sector of 32 bytes.
+        step: cycles a step, beside its loads or its instructions.
+        more: cycles a step that other rows or columns take beside.
         eight_warps: cycles a step that eight warps take longer than four.
         beyond: how much longer the loads of a tile take that lies outside of the matrices altogether, as a part.
         hidden: the part of the cycles of tiles that counts where memory takes longer than they do.
-        roles: cycles that the persistent kernel takes longer to begin and to end.
     """
 
     launch: float
+    alone: float
     round: float
     store: float
     latency: float
     port: float
     cache: float
     memory: float
+    split: float
+    split_deep: float
+    sector: float
+    step: float
+    more: float
     eight_warps: float
     beyond: float
     hidden: float
-    roles: float
 
 
 #: Near what ``python -m evidence.short_tiles fit`` finds of an H100 at 1755 MHz (2026-11-25, triton 3.6.0), and with as
 #: little error.
 WAVE_RATES = WaveRates(
-    launch=1600.0,
-    round=1400.0,
-    store=0.065,
-    latency=1280.0,
-    port=97.0,
-    cache=8000.0,
-    memory=1480.0,
-    eight_warps=70.0,
-    beyond=0.48,
-    hidden=0.08,
-    roles=1000.0,
+    launch=620.0,
+    alone=750.0,
+    round=1380.0,
+    store=0.1,
+    latency=1400.0,
+    port=121.0,
+    cache=7900.0,
+    memory=1380.0,
+    split=0.62,
+    split_deep=0.44,
+    sector=0.65,
+    step=65.0,
+    more=28.0,
+    eight_warps=50.0,
+    beyond=1.0,
+    hidden=0.007,
 )
 
 
 def wave_config(
     m: int, n: int, k: int, *, processors: int, by_columns: bool = False, packed: bool = True
-) -> ShortConfig | HopperConfig | None:
-    """Return the configuration for a product whose tiles are all there at once; None for one that has more of them.
+) -> ShortConfig | None:
+    """Return the configuration for a product of one round of tiles or two; None for one that has more of them.
 
     None, too, for the least products, and for few rows by many columns, which the plain kernel is as fast with.
 
@@ -91,35 +103,27 @@ def wave_config(
 
     >>> str(wave_config(1000, 1000, 1000, processors=132))
     'short 128x64x64 s5 w4 x1 r8 tma pdl'
-    >>> str(wave_config(1728, 1728, 1728, processors=132))
-    '192x128x64 s5 w3 c2/1 g8 whole pdl'
+    >>> str(wave_config(1536, 1536, 1536, processors=132))
+    'short 144x128x64 s4 w4 x1 turned tma pdl'
     >>> wave_config(4096, 4096, 4096, processors=132)
     """
     if not SHORT_FEWEST <= m * n * k < SHORT_MOST or (m < _LOW and math.ceil(n / _NARROW) > processors):
         return None
-
-    def cycles(config: ShortConfig | HopperConfig) -> float:
-        return wave_cycles(config, m, n, k, processors=processors, by_columns=by_columns)
-
-    short = [
+    tiles = [
         tile
         for tile in SHORT_TILES
-        if fits_at_once(tile, m, n, processors=processors)
+        if fills_rounds(tile, m, n, processors=processors)
+        and (m > MOST_ROWS or tile.rows <= MOST_ROWS)
         and (tile.row_step == 1 or (packed and can_step(m, tile) and _rows_within(tile, m) >= _WITHIN))
     ]
-    if not short:
+    if not tiles:
         return None
-    chosen = min(short, key=cycles)
-    persistent = min(
-        (tile for tile in TILES if fits_at_once(tile, m, n, processors=processors)), key=cycles, default=None
-    )
-    if persistent is not None and cycles(chosen) > _FASTER * cycles(persistent):
-        return replace(persistent, dependent=True)
-    return replace(chosen, dependent=True)
+    fastest = min(tiles, key=lambda tile: wave_cycles(tile, m, n, k, processors=processors, by_columns=by_columns))
+    return replace(fastest, dependent=True)
 
 
 def wave_cycles(
-    config: ShortConfig | HopperConfig,
+    config: ShortConfig,
     m: int,
     n: int,
     k: int,
@@ -131,7 +135,8 @@ def wave_cycles(
     """Estimate how long a product takes, in cycles; loads are what it waits for most.
 
     They are rows of one line of memory, 128 bytes; of a matrix whose rows begin elsewhere than a line each row asks for
-    two. Rows of A that are eight apart are taken from where a line begins.
+    two. Rows of A that are eight apart are taken from where a line begins, and of B that lies by rows, columns that are
+    no multiple of a line begin elsewhere in most tiles.
 
     Args:
         config: how it is computed.
@@ -146,45 +151,68 @@ def wave_cycles(
     >>> cycles = [wave_cycles(config, 1000, 1000, 1000, processors=132) for config in (near, apart)]
     >>> cycles[0] > 1.25 * cycles[1]
     True
+    >>> wide, high = (
+    ...     ShortConfig(block_m=128, block_n=128, more=16, stages=4, turned=turned) for turned in (False, True)
+    ... )
+    >>> cycles = [wave_cycles(config, 1536, 1536, 1536, processors=132) for config in (wide, high)]
+    >>> cycles[0] > 1.15 * cycles[1]
+    True
     """
-    high, wide = config.tiles(m, n)
-    row_step, warps = (config.row_step, config.warps) if isinstance(config, ShortConfig) else (1, 4)
-    deep_lines = 2 if k % _ELEMENTS else 1
-    before = _ELEMENTS - 8 if deep_lines > 1 and row_step > 1 else 0  # the most that a line has of another row
+    tiles_m, tiles_n = config.tiles(m, n)
+    tile = config.rows * config.columns
+    before = _ELEMENTS - 8 if k % _ELEMENTS and config.row_step > 1 else 0  # the most that a line has of another row
     steps = math.ceil((k + before) / config.block_k)
-    rows_a = config.block_m * config.block_k // _ELEMENTS * (deep_lines if row_step == 1 else 1)
-    if by_columns:
-        rows_b = config.block_n * config.block_k // _ELEMENTS * deep_lines
-    else:
-        rows_b = config.block_k * math.ceil(config.block_n / _ELEMENTS) * (2 if n % _ELEMENTS else 1)
-    within = m * n / (high * config.block_m * wide * config.block_n)
-    load = (rows_a + rows_b) * _LINE * (1 + rates.beyond * (1 - within))
-    # An instruction of few columns waits for shared memory.
-    columns = config.block_n // max(1, warps * 16 // config.block_m)
-    multiply = config.block_m * config.block_n * config.block_k / PAIRS * max(1.0, 64 / columns)
-    multiply += rates.eight_warps * (warps // 8)
-    store = rates.store * config.block_m * config.block_n
-    cycles, left = rates.launch + (rates.roles if isinstance(config, HopperConfig) else 0.0), high * wide
+    within = m * n / (tiles_m * tiles_n * tile)
+    load = _lines(config, n, k, by_columns=by_columns, rates=rates) * _LINE * (1 + rates.beyond * (1 - within))
+    multiply = _multiplied(config)
+    beside = rates.step + rates.more * (config.more > 0) + rates.eight_warps * (config.warps // 8)
+    cycles, left = rates.launch + rates.alone * (config.per_processor == 1), tiles_m * tiles_n
     while left > 0:
         now = min(left, processors * config.per_processor)
         each = math.ceil(now / processors)
         under_way = min(config.stages - 1, steps) * load * each
         rate = min(rates.port, rates.cache * each / now, under_way / rates.latency)
-        cycles += each * (steps * max(multiply, load / rate) + store) + rates.round
+        cycles += each * (steps * (max(multiply, load / rate) + beside) + rates.store * tile) + rates.round
         left -= now
     memory = rates.launch + (m * k + k * n + m * n) * 2 / rates.memory
     return max(cycles, memory) + rates.hidden * cycles
 
 
+def _lines(config: ShortConfig, n: int, k: int, *, by_columns: bool, rates: WaveRates) -> float:
+    """Return how many lines of memory a step asks for; a row's second one counts as a part."""
+    along = config.block_k // _ELEMENTS
+    of_k = _row(k, rates.split_deep, rates)
+    of_a = config.rows * along * (1.0 if config.row_step > 1 else of_k)
+    if by_columns:
+        return of_a + config.columns * along * of_k
+    whole, rest = divmod(config.columns, _ELEMENTS)
+    return of_a + config.block_k * (whole * _row(math.gcd(n, config.columns), rates.split, rates) + bool(rest))
+
+
+def _row(length: int, split: float, rates: WaveRates) -> float:
+    """Return how many lines a row of a box asks for, in the mean of rows that begin at multiples of a length."""
+    place = math.gcd(length, _ELEMENTS)
+    return 1 + split * (1 - place / _ELEMENTS) + rates.sector * (place < _SECTOR)
+
+
+def _multiplied(config: ShortConfig) -> float:
+    """Return how many cycles the instructions of a step take.
+
+    One of 64 rows, a depth of 16 and so many columns multiplies for half as many cycles as it has columns, and reads
+    its operands from shared memory, 128 bytes a cycle.
+    """
+    high, wide = (config.block_n, config.block_m) if config.turned else (config.block_m, config.block_n)
+    beside = max(1, config.warps * 16 // high)
+    columns = [part / beside for part in (wide, config.more) if part]
+    return sum(max(each / 2, 16 + each / 4) for each in columns) * beside * high / 64 * config.block_k / 16
+
+
 def _rows_within(config: ShortConfig, m: int) -> float:
     """Return which part of its tiles' rows are in the matrix."""
-    return m / (config.tiles(m, 1)[0] * config.block_m)
+    return m / (config.tiles(m, 1)[0] * config.rows)
 
 
-def fits_at_once(config: ShortConfig | HopperConfig, m: int, n: int, *, processors: int) -> bool:
-    """Tell whether all tiles of a product of (M, N) are there at once.
-
-    Two a multiprocessor are at most taken to be, and have to leave few places empty.
-    """
-    tiles, places = math.prod(config.tiles(m, n)), processors * min(config.per_processor, 2)
+def fills_rounds(config: ShortConfig, m: int, n: int, *, processors: int) -> bool:
+    """Tell whether all tiles of a product of (M, N) are there at once, or nearly fill two rounds of one each."""
+    tiles, places = math.prod(config.tiles(m, n)), processors * max(config.per_processor, 2)
     return tiles <= processors or _FULL * places <= tiles <= places
