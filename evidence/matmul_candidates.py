@@ -59,8 +59,8 @@ MOST, REGROUPED = 10, 2
 #: Its tiles are small: raced up to here. Up to here the others are raced as they come before the launch in front of
 #: theirs has ended, too: of longer products the start is too small a part.
 PLAIN_BELOW = 2**36
-#: Products with `hopper_short_kernel`: multiplications and elements of C, of which 2**23 are two waves of its largest
-#: tiles; of its tiles so many are raced.
+#: Products with `hopper_short_kernel`: multiplications and elements of C, of which 2**23 are two and a half rounds of
+#: its largest tiles on an H200; of its tiles so many are raced.
 SHORT_BELOW, SHORT_WAVES, MOST_SHORT = 2**34, 2**23, 12
 #: As in `evidence.peered`: rounding costs half a unit, and cuBLAS may round the parts of a float16 sum, half a unit
 #: each. A product of one pair of elements too few is off by more: up to 20, of a largest sum of 350 (K = 4096).
@@ -146,18 +146,22 @@ class Compilation:
 
     def __call__(self) -> None:
         """Compile it into Triton's cache, without a launch."""
-        m, n, k = self.shape
-        of_b = (n, k) if self.by_columns else (k, n)
-        a, b, c = (
-            torch.empty(size, device="cuda", dtype=getattr(torch, self.dtype)) for size in ((m, k), of_b, (m, n))
-        )
-        b = b.T if self.by_columns else b
-        prepared_product(a, b, c, self.config).compile()
+        empty = partial(torch.empty, device="cuda", dtype=getattr(torch, self.dtype))
+        a, b = operands(self.shape, empty, by_columns=self.by_columns)
+        prepared_product(a, b, empty((a.shape[0], b.shape[1])), self.config).compile()
 
 
 def is_by_columns(point: Point) -> bool:
     """Tell whether B lies by columns there."""
     return BY_COLUMNS in point.values
+
+
+def operands(
+    shape: Sequence[int], make: Callable[[tuple[int, int]], torch.Tensor], *, by_columns: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Make both operands of a product of (M, N, K)."""
+    m, n, k = shape
+    return make((m, k)), make((n, k)).T if by_columns else make((k, n))
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor, config: ProductConfig, workspace: Workspace) -> torch.Tensor:
@@ -244,19 +248,16 @@ class MatmulExperiment:
         """Draw inputs that together hold more than twice the L2 cache, and multiply the first in float64."""
         shape, dtype, *_ = map(str, point.values)
         by_columns = is_by_columns(point)
-        m, n, k = sizes(shape)
         generator = torch.Generator(device="cuda").manual_seed(_SEED)
 
-        def drawn(*size: int) -> torch.Tensor:
+        def drawn(size: tuple[int, int]) -> torch.Tensor:
             return torch.randn(size, device="cuda", generator=generator).to(getattr(torch, dtype))
 
-        def operands() -> tuple[torch.Tensor, torch.Tensor]:
-            return drawn(m, k), drawn(n, k).T if by_columns else drawn(k, n)
-
-        sets = [operands()]
+        draw = partial(operands, sizes(shape), drawn, by_columns=by_columns)
+        sets = [draw()]
         cold_bytes = COLD_L2_FACTOR * torch.cuda.get_device_properties().L2_cache_size
         count = min(max(math.ceil(cold_bytes / input_bytes(sets[0])), 2), MAX_INPUT_SETS)
-        sets += [operands() for _ in range(count - 1)]
+        sets += [draw() for _ in range(count - 1)]
         reference = matmul_reference(*sets[0])
         workspace = Workspace(
             parts=torch.empty(_FLOATS, device="cuda"), flags=torch.zeros(_FLAGS, device="cuda", dtype=torch.int32)

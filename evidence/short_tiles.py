@@ -1,4 +1,4 @@
-"""Time every tile for short products on many sizes, and judge what is chosen of them by an estimate.
+"""Time tiles for short products on many sizes, and judge what is chosen of them by an estimate.
 
     python -m evidence.short_tiles race OUT.json [--seconds N]    # on a Hopper GPU; as `evidence.candidates` does
     python -m evidence.short_tiles judge IN.json                  # what the estimate and the rule are worth
@@ -83,7 +83,7 @@ PEERS = ("torch", PLAIN, "the fastest")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TilesExperiment(MatmulExperiment):
-    """All tiles on these sizes, in float16."""
+    """Tiles on these sizes, in float16: all that are not estimated to be far from the first."""
 
     def points(self) -> Sequence[Point]:
         """Return all products."""

@@ -20,10 +20,12 @@ from evidence.matmul_candidates import (
     MatmulExperiment,
     candidates,
     multiply,
+    operands,
 )
 from evidence.peer_shapes import MATMUL, MATMUL_DTYPES
 from evidence.race import Point
 
+from flopwatch.kernels.hopper_choice import product_config
 from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
 from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig
 from flopwatch.kernels.routes import prepared_product
@@ -111,14 +113,26 @@ def test_what_is_held_out_was_not_raced_and_has_one_candidate() -> None:
     assert points[-1].name == "128x8192x8192 bfloat16 columns"
 
 
-def test_b_lies_as_a_point_says_in_what_is_compiled_and_in_what_is_multiplied() -> None:
-    points = {point.name: point for point in MatmulExperiment(held_out=True).points()}
-    by_columns = {
-        name: {job.by_columns for job in MatmulExperiment(held_out=True).compilations(point)}  # type: ignore[attr-defined]
-        for name, point in points.items()
-    }
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_operands_lie_as_is_asked(by_columns: bool) -> None:
+    a, b = operands((2, 3, 5), torch.empty, by_columns=by_columns)
 
-    assert by_columns == {name: {name.endswith("columns")} for name in points}
+    assert (a.shape, b.shape) == ((2, 5), (5, 3))
+    assert a.is_contiguous()
+    assert b.stride() == ((1, 5) if by_columns else (3, 1))
+
+
+def test_what_is_held_out_by_columns_is_chosen_and_compiled_for_that() -> None:
+    experiment = MatmulExperiment(held_out=True)
+    points = {point.name: point for point in experiment.points()}
+    jobs = {name: set(experiment.compilations(point)) for name, point in points.items()}
+
+    for name, compiled in jobs.items():
+        assert all(isinstance(job, Compilation) and job.by_columns is name.endswith(BY_COLUMNS) for job in compiled)
+    for layout in (False, True):
+        chosen = experiment.candidates("512x1000x1024", by_columns=layout)
+        assert list(chosen.values()) == [product_config(512, 1000, 1024, processors=132, by_columns=layout)]
+    assert experiment.candidates("512x1000x1024") != experiment.candidates("512x1000x1024", by_columns=True)
 
 
 def test_kernels_of_hopper_are_compiled_once_for_all_shapes_and_ways_to_share() -> None:

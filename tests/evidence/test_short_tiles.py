@@ -92,16 +92,16 @@ def test_the_rule_takes_what_is_nearly_the_fastest_of_what_was_recorded(recorded
     assert [name for name, loss in slower.items() if loss > 1.03] == [
         *("1200x1200x1200", "100x5000x5000", "100x5000x5000 columns")
     ]
-    assert sum(loss > 1.1 for loss in lost.values()) <= 21
-    assert math.prod(lost.values()) ** (1 / len(lost)) < 1.045
+    assert sum(loss > 1.1 for loss in lost.values()) <= 20
+    assert math.prod(lost.values()) ** (1 / len(lost)) < 1.04
 
 
 def test_the_judge_says_how_far_the_estimate_is_off_and_what_it_loses(recorded: Findings) -> None:
     lines = list(judged(recorded.outcomes))
 
     assert lines[0].startswith("2296 timings of 133 products: the estimate is off by 10.")
-    assert "4.1% longer" in lines[0]
-    assert lines[1] == "the rule, all, 142 products: 1.022 of torch, 1.286 of plain, 0.961 of the fastest"
+    assert "3.8% longer" in lines[0]
+    assert lines[1] == "the rule, all, 142 products: 1.025 of torch, 1.289 of plain, 0.964 of the fastest"
     assert lines[-3].startswith("slowest: 100x5000x5000")
 
 

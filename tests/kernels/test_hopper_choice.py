@@ -14,7 +14,7 @@ from flopwatch.kernels.hopper_short import SHORT, SHORT_TILES, ShortConfig
 from flopwatch.kernels.known import TABLES
 from flopwatch.kernels.stream_k import Balance
 from flopwatch.kernels.thin_matmul import THIN, ThinConfig
-from flopwatch.kernels.wave_choice import fills_rounds, wave_cycles
+from flopwatch.kernels.wave_choice import WAVE_RATES, _lines, _multiplied, fills_rounds, wave_cycles
 
 GPU = "NVIDIA H200"
 
@@ -88,23 +88,81 @@ def step_of(m: int, n: int, k: int) -> int:
     return config.row_step
 
 
-def test_rows_are_eight_apart_where_they_begin_elsewhere_than_lines_and_fill_their_tiles() -> None:
+def test_rows_are_eight_apart_where_these_fill_their_tiles() -> None:
     assert step_of(1000, 1000, 1000) == step_of(920, 920, 920) == 8
     assert step_of(1004, 1000, 1000) == 1  # no multiple of eight
     assert step_of(872, 520, 840) == 8  # 109 of 128 rows
     assert step_of(864, 520, 840) == 1  # 108
-    assert step_of(1024, 1024, 1024) == 1
+    assert step_of(1152, 1152, 1152) == 1
     apart, gaps = (product_config(1000, 1000, 1000, processors=132, packed=packed) for packed in (True, False))
     assert isinstance(apart, ShortConfig)
     assert isinstance(gaps, ShortConfig)
     assert (apart.row_step, gaps.row_step) == (8, 1)
 
 
-def test_a_step_that_begins_before_the_first_element_is_one_more() -> None:
+@pytest.mark.parametrize("k", [960, 968, 976, 992, 1000, 1008, 1016, 1024])
+def test_steps_of_rows_that_are_apart_are_as_many_as_the_kernel_makes(k: int) -> None:
+    """It begins each of the eight with a line, so many elements before its first one."""
     (apart,) = (tile for tile in SHORT_TILES if tile.row_step > 1)
-    cycles = [wave_cycles(apart, 1024, 1024, k, processors=132) for k in (1008, 1016, 1024)]
+    steps = max(-(-(k + remainder * k % 64) // 64) for remainder in range(8))
+    nothing = dict.fromkeys(("launch", "alone", "round", "store", "hidden"), 0.0)
+    rates = replace(WAVE_RATES, **nothing, latency=1e-9, memory=1e9)
 
-    assert cycles[0] == cycles[1] > cycles[2]
+    cycles, one = (wave_cycles(apart, 1024, 1024, depth, processors=132, rates=rates) for depth in (k, 64))
+
+    assert cycles == pytest.approx(steps * one)
+
+
+def test_rows_apart_are_taken_where_steps_are_no_more_than_of_others() -> None:
+    assert step_of(976, 976, 976) == 8
+
+
+def test_a_step_has_as_many_lines_and_cycles_as_its_boxes_and_instructions() -> None:
+    high, wide = (ShortConfig(block_m=128, block_n=128, more=16, stages=4, turned=turned) for turned in (True, False))
+    rates = replace(WAVE_RATES, split=1.0, split_deep=0.5, sector=0.25)
+
+    def lines(config: ShortConfig, n: int, k: int, *, by_columns: bool = False) -> float:
+        return _lines(config, n, k, by_columns=by_columns, rates=rates)
+
+    assert lines(high, 1536, 1536) == 144 + 64 * 2
+    assert lines(wide, 1536, 1536) == 128 + 64 * (2 * 1.75 + 1)
+    assert lines(wide, 1536, 1536, by_columns=True) == lines(high, 1536, 1536, by_columns=True) == 128 + 144
+    assert lines(high, 1536, 1528) == 144 * (1 + 0.5 * 7 / 8 + 0.25) + 64 * 2
+    assert lines(high, 1528, 1536) == 144 + 64 * 2 * (1 + 7 / 8 + 0.25)
+    assert lines(high, 1536, 1520, by_columns=True) == (144 + 128) * (1 + 0.5 * 3 / 4)
+    assert _multiplied(high) == _multiplied(wide) == (64 + 20) * 2 * 4
+    assert _multiplied(ShortConfig(block_m=64, block_n=32, stages=8)) == 24 * 4
+    assert _multiplied(ShortConfig(block_m=64, block_n=128, warps=8, stages=9)) == 2 * 32 * 4
+
+
+def test_what_takes_a_product_s_time_is_added() -> None:
+    """Each rate by itself, where it counts and where it does not."""
+    alone, beside = (ShortConfig(block_m=64, block_n=64, stages=6, per_processor=each) for each in (1, 2))
+    more, eight = ShortConfig(block_m=64, block_n=64, more=16, stages=6), replace(alone, block_m=128, warps=8)
+
+    def added(config: ShortConfig, rate: str, side: int = 1024) -> float:
+        rates = replace(WAVE_RATES, hidden=0.0, memory=1e9)
+        changed = replace(rates, **{rate: getattr(rates, rate) + 1.0})
+        one, other = (wave_cycles(config, side, side, side, processors=256, rates=each) for each in (rates, changed))
+        return other - one
+
+    assert [added(config, "alone") for config in (alone, beside)] == pytest.approx([1.0, 0.0])
+    assert [added(config, "more") for config in (alone, more)] == pytest.approx([0.0, 16.0])
+    assert [added(config, "eight_warps") for config in (alone, eight)] == pytest.approx([0.0, 16.0])
+    assert [added(config, "step") for config in (alone, beside)] == pytest.approx([16.0, 16.0])
+    assert added(alone, "store") == pytest.approx(64 * 64)
+    assert [added(alone, "round", side) for side in (1024, 1032)] == pytest.approx([1.0, 2.0])
+    assert added(alone, "beyond") == pytest.approx(0.0)
+    assert added(alone, "beyond", 1016) > 0
+
+
+def test_a_product_takes_at_least_what_memory_does() -> None:
+    tile = ShortConfig(block_m=64, block_n=64, stages=6)
+    slow = replace(WAVE_RATES, memory=1.0, hidden=0.5)
+    tiles = wave_cycles(tile, 1024, 1024, 1024, processors=256, rates=replace(slow, memory=1e9, hidden=0.0))
+
+    expected = slow.launch + 3 * 2 * 1024**2 + 0.5 * tiles
+    assert wave_cycles(tile, 1024, 1024, 1024, processors=256, rates=slow) == pytest.approx(expected)
 
 
 def test_tiles_are_such_as_fill_one_round_or_nearly_two() -> None:
@@ -117,6 +175,13 @@ def test_tiles_are_such_as_fill_one_round_or_nearly_two() -> None:
         config = product_config(*shape, processors=132)
         assert isinstance(config, ShortConfig), shape
         assert (config.rows, config.columns, config.dependent) == (*tile, True), shape
+
+
+def test_few_rows_have_no_tile_of_more() -> None:
+    config = product_config(50, 2648, 320, processors=132, by_columns=True)
+
+    assert isinstance(config, ShortConfig)
+    assert config.rows == 64
 
 
 @pytest.mark.parametrize(("per_processor", "most"), [(1, 264), (2, 264), (3, 396)])
@@ -162,7 +227,7 @@ def test_few_rows_share_the_depth_among_programs_of_one_wave() -> None:
         assert isinstance(product_config(*shape, processors=132), ShortConfig), shape
 
 
-def test_the_least_products_and_few_rows_of_many_columns_have_none() -> None:
+def test_the_least_products_and_the_fewest_rows_of_many_columns_have_none() -> None:
     """One less, and what is just enough."""
     for shape, has_one in (
         ((255, 256, 256), False),
@@ -171,10 +236,9 @@ def test_the_least_products_and_few_rows_of_many_columns_have_none() -> None:
         ((1, 2048, 2048), True),
         ((16, 4288, 4096), False),  # 67 tiles by two
         ((16, 4224, 4096), True),
-        ((64, 8512, 8192), False),  # 133 of the narrowest tiles
+        ((64, 8456, 8192), False),  # 132 times 64, and 8
         ((64, 8448, 8192), True),
-        ((127, 8512, 2048), False),
-        ((128, 8512, 2048), True),
+        ((65, 8456, 8192), True),
     ):
         assert (product_config(*shape, processors=132) is not None) is has_one, shape
 
@@ -185,17 +249,22 @@ def test_the_largest_products_are_left_to_the_persistent_kernel() -> None:
 
 
 def test_a_last_wave_is_shared_where_that_is_predicted_to_be_worth_it() -> None:
-    """By 19 % and 17 %, and by 0.5, 3 and 4 %."""
-    for side, balance in (
-        (2560, Balance.WAVE), (2600, Balance.WAVE), (4096, Balance.WHOLE), (8192, Balance.WHOLE), (3072, Balance.WHOLE)
-    ):  # fmt: skip
-        config = product_config(side, side, side, processors=132)
-        assert isinstance(config, HopperConfig), side
-        assert config.balance is balance, side
+    """By 19 %, and not by 0.5, 3 and 4 %; of deep ones never."""
+    for shape, balance in (
+        ((2560, 2560, 2560), Balance.WAVE),
+        ((4096, 4096, 4096), Balance.WHOLE),
+        ((8192, 8192, 8192), Balance.WHOLE),
+        ((4096, 11008, 4096), Balance.WHOLE),
+        ((2560, 2560, 8192), Balance.WAVE),
+        ((2560, 2560, 8256), Balance.WHOLE),
+    ):
+        config = product_config(*shape, processors=132)
+        assert isinstance(config, HopperConfig), shape
+        assert config.balance is balance, shape
 
 
 def test_tiles_of_less_than_a_wave_are_not_shared() -> None:
-    config = product_config(100, 16384, 4096, processors=132)
+    config = product_config(256, 8192, 8192, processors=132)
 
     assert isinstance(config, HopperConfig)
     assert config.balance is Balance.WHOLE

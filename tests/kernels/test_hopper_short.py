@@ -172,19 +172,14 @@ def test_configurations_compile_for_hopper_without_spills(compiled: Sequence[str
 def test_every_product_is_the_tensor_cores_of_hopper(compiled: Sequence[str]) -> None:
     names = [{name for name in fact.instructions if "MMA" in name} for fact in facts_of(compiled)]
 
-    assert sorted(map(sorted, names)) == sorted(
-        map(
-            sorted,
-            [
-                {"HGMMA.64x128x16.F32", "HGMMA.64x16x16.F32"},
-                {"HGMMA.64x128x16.F32", "HGMMA.64x64x16.F32"},
-                {"HGMMA.64x32x16.F32"},
-                {"HGMMA.64x64x16.F32.BF16"},
-                {"HGMMA.64x64x16.F32.BF16"},
-                {"HGMMA.64x32x16.F32.BF16", "HGMMA.64x64x16.F32.BF16"},
-            ],
-        )
-    )
+    assert sorted(sorted(each) for each in names) == [
+        ["HGMMA.64x128x16.F32", "HGMMA.64x16x16.F32"],
+        ["HGMMA.64x128x16.F32", "HGMMA.64x64x16.F32"],
+        ["HGMMA.64x32x16.F32"],
+        ["HGMMA.64x32x16.F32.BF16", "HGMMA.64x64x16.F32.BF16"],
+        ["HGMMA.64x64x16.F32.BF16"],
+        ["HGMMA.64x64x16.F32.BF16"],
+    ]
 
 
 def test_ptxas_serialises_none_of_them(compiled: Sequence[str]) -> None:
@@ -247,6 +242,12 @@ def test_rows_that_no_step_divides_are_refused() -> None:
     assert not can_step(1004, apart)
     with pytest.raises(ValueError, match=r"1004 rows.*\n.*every 8th row"):
         prepare_short(a, a.T, torch.empty(1004, 1004, dtype=torch.float16), apart)
+
+
+def test_rows_that_are_apart_have_no_more_beside_a_power_of_two() -> None:
+    for turned in (False, True):
+        with pytest.raises(ValueError, match=r"8 apart.*\n.*the 16 beside"):
+            ShortConfig(block_m=128, block_n=64, more=16, stages=4, row_step=8, turned=turned)
 
 
 def test_configurations_have_names_of_their_own() -> None:

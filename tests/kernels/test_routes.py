@@ -16,9 +16,10 @@ from tests.conftest import HAS_GPU
 from flopwatch.compare.result import Speed
 from flopwatch.kernels import routes
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION
+from flopwatch.kernels.hopper_choice import product_config
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS
 from flopwatch.kernels.hopper_matmul import CONFIGS
-from flopwatch.kernels.hopper_short import SHORT
+from flopwatch.kernels.hopper_short import SHORT, ShortConfig
 from flopwatch.kernels.known import PLAIN, TABLES, known_choices
 from flopwatch.kernels.stream_k import STREAM_K
 from flopwatch.kernels.thin_fp8 import THIN_FP8
@@ -341,6 +342,24 @@ def test_what_is_interpreted_is_the_plain_kernel(cuda: str, tmp_path: Path, monk
 
     assert routes.known_routes(routes.PRODUCTS, tmp_path) == {(GPU, key): ("stream_k_kernel", STREAM)}
     assert routes.routed_product(a, b, torch.empty(16, 32, device=cuda).half()) is None
+
+
+def test_the_rule_is_told_how_operands_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of A that follow each other, and others; B by rows, and by columns, which begin with lines of memory."""
+    monkeypatch.setattr(routes, "_is_hopper", lambda _tensor: True)
+    monkeypatch.setattr(routes, "_processors", lambda _tensor: 132)
+
+    def ruled(a: torch.Tensor, b: torch.Tensor) -> ShortConfig:
+        config = routes._ruled_product(a, b)
+        assert isinstance(config, ShortConfig)
+        return config
+
+    a, gaps = (torch.empty(1000, width, dtype=torch.float16)[:, :1000] for width in (1000, 1008))
+    assert [ruled(each, a).row_step for each in (a, gaps)] == [8, 1]
+    a, b = torch.empty(512, 1024, dtype=torch.float16), torch.empty(1000, 1024, dtype=torch.float16)
+    assert ruled(a, b.T) == product_config(512, 1000, 1024, processors=132, by_columns=True)
+    assert ruled(a, b.T.contiguous()) == product_config(512, 1000, 1024, processors=132)
+    assert ruled(a, b.T) != ruled(a, b.T.contiguous())
 
 
 def test_all_that_tables_have_is_in_the_lists() -> None:

@@ -31,8 +31,8 @@ FEWEST = 2**30
 #: Of few rows, elements of B from which the kernel for those is taken: 2048 squared is the least that was timed.
 THIN_FEWEST = 2**22
 #: Rows up to which products of few columns wait for B alone; and how many times as deep as wide those of up to 64 rows
-#: are that do, too, where four programs share them: 64x1024x8192 took 0.63 of the fastest short tile's time, and
-#: 64x2048x2048 1.25 of it (H100, 2026-11-25, ``evidence/h100/short-tiles-2026-11-25.json``).
+#: are that do, too, where four programs share them: 64x1024x8192 took 0.64 of the fastest short tile's time, and
+#: 64x2048x2048 1.26 of it (H100, 2026-11-25, ``evidence/h100/short-tiles-2026-11-25.json``).
 _FEW_ROWS, _DEEP = 32, 4
 #: Pairs of 16-bit elements that a multiprocessor multiplies and adds in a cycle (NVIDIA H100 white paper: 989.4 TFLOP/s
 #: of 132 multiprocessors at 1830 MHz).
@@ -43,9 +43,9 @@ _FILL, _TILE, _PART = 50.0, 1500.0, 2000.0
 #: The part of a GPU's rate that a product has to be predicted to reach, or it is left to the plain kernel, which has
 #: smaller tiles: 1024 cubed is predicted 0.42, 100x4096x4096 0.28.
 _BUSY = 0.4
-#: So many times as fast sharing has to be predicted to be: of 24 races in which it was predicted to be up to 1.044
-#: times as fast, it was slower in 15 (H100, 2026-11-25, ``evidence/h100/matmul-candidates-2026-11-25.json``): at its
-#: power limit a GPU is faster while some of its multiprocessors idle.
+#: So many times as fast sharing has to be predicted to be: by 0.5 to 4 % it lost. 4096 cubed with B by columns took
+#: 1.10 of cuBLAS's time, and with whole tiles 0.99; 7168 cubed 1.08 and 1.00 (float16, H100, 2026-11-25,
+#: ``evidence/h100/matmul-held-out-2026-11-25-third.json`` and the last one).
 _SHARED = 1.05
 #: Deeper products share no tiles: with those of the last wave shared, 4096x4096x16384 and 2048x4096x14336 took 5 to
 #: 10 % longer, and were predicted to take 3 % less (128x256 tiles, H200, 2026-11-22 and 23; decision 4).

@@ -31,7 +31,7 @@ class ShortConfig:
         warps: four or eight; eight need 128 of what an instruction has 64 of, or two instructions beside each other.
         per_processor: programs that fit one multiprocessor at once, by their shared memory.
         row_step: rows of the matrix from one row of a tile to its next; more than one only where it divides M, and
-            without more rows.
+            without `more`.
         turned: whether an instruction's 64 rows are columns of C, and its columns are rows.
         dependent: whether programs come before the launch in front of theirs has ended
             (`flopwatch.kernels.dependent_launch`).
@@ -47,6 +47,15 @@ class ShortConfig:
     row_step: int = 1
     turned: bool = False
     dependent: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what the kernel would compute wrong."""
+        if self.row_step > 1 and self.more:
+            raise ValueError(
+                f"there is no tile of {self.rows} rows, {self.row_step} apart, and {self.columns} columns\n"
+                f"  why: of a tile whose rows are apart, the {self.more} beside a power of two would not be\n"
+                "  do:  leave out `more` or `row_step`"
+            )
 
     @property
     def rows(self) -> int:

@@ -90,6 +90,17 @@ def _multiply(a, b, accumulator, TURNED: gl.constexpr, use_acc: gl.constexpr):
 
 
 @gluon.jit
+def _multiply_more(  # noqa: PLR0917 - as above
+    a, b, more_ring, stage, accumulator, B_BY_COLUMNS: gl.constexpr, TURNED: gl.constexpr, use_acc: gl.constexpr
+):
+    """Multiply the other columns; if TURNED, the other rows."""
+    if TURNED:
+        return _multiply(more_ring.index(stage), b, accumulator, TURNED, use_acc)
+    else:  # noqa: RET505 - as above
+        return _multiply(a, _b_operand(more_ring, stage, B_BY_COLUMNS), accumulator, TURNED, use_acc)
+
+
+@gluon.jit
 def _put(accumulator, box, TURNED: gl.constexpr):
     """Write a tile of C into shared memory."""
     if TURNED:
@@ -137,7 +148,8 @@ def hopper_short_kernel(  # noqa: C901, PLR0912, PLR0915, PLR0917 - its steps in
     the loads make zeros.
 
     Numerics and limits: sums in float32, rounded once. Rows and columns beyond the matrices are zeros that the loads
-    make, and are not stored. No other rows where rows are apart. DEPENDENT waits for the launch before.
+    make, and are not stored. A side of two powers of two only where rows are not apart. DEPENDENT waits for the launch
+    before.
     """
     ROWS: gl.constexpr = a_desc.block_type.shape[-2]
     DEPTH: gl.constexpr = a_desc.block_type.shape[-1]
@@ -190,10 +202,7 @@ def hopper_short_kernel(  # noqa: C901, PLR0912, PLR0915, PLR0917 - its steps in
             version=[3, 0], warps_per_cta=[WARPS_M, WARPS_N], instr_shape=[16, MORE // WARPS_N, 16]
         )
         more = gl.zeros([HIGH, MORE], gl.float32, more_layout)
-        if TURNED:
-            more = _multiply(more_ring.index(0), b, more, TURNED, use_acc=False)
-        else:
-            more = _multiply(a, _b_operand(more_ring, 0, B_BY_COLUMNS), more, TURNED, use_acc=False)
+        more = _multiply_more(a, b, more_ring, 0, more, B_BY_COLUMNS, TURNED, use_acc=False)
         more = warpgroup_mma_wait(PARTS, deps=(more,))
     before = 0
     stage = 1
@@ -205,10 +214,7 @@ def hopper_short_kernel(  # noqa: C901, PLR0912, PLR0915, PLR0917 - its steps in
         # The larger instructions last: issuing waits until about two are left, and the refill has to be over in their
         # time. The other way round 1536 cubed takes 18.0 us and not 15.6 with 144 columns (H200, 2026-11-23).
         if MORE:
-            if TURNED:
-                more = _multiply(more_ring.index(stage), b, more, TURNED, use_acc=True)
-            else:
-                more = _multiply(a, _b_operand(more_ring, stage, B_BY_COLUMNS), more, TURNED, use_acc=True)
+            more = _multiply_more(a, b, more_ring, stage, more, B_BY_COLUMNS, TURNED, use_acc=True)
         accumulator = _multiply(a, b, accumulator, TURNED, use_acc=True)
         # The step before has read its stage then.
         if MORE:

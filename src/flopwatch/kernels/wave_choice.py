@@ -15,17 +15,19 @@ from flopwatch.kernels.thin_matmul import MOST_ROWS
 #: 256x8192x8192 and 4096x1024x8192 it lost 7 and 9 % to the persistent one
 #: (``evidence/h100/matmul-held-out-2026-11-25-first.json`` and ``-second.json``).
 SHORT_FEWEST, SHORT_MOST = 2**24, 2**34
-#: More tiles than multiprocessors have to fill such a part of the rounds that they take. With this the choice loses 4 %
-#: to the fastest of what was timed, in the mean (``python -m evidence.short_tiles judge``).
+#: More tiles than multiprocessors have to fill such a part of two rounds, or of the places that there are at once. With
+#: this the choice loses 4 % to the fastest of what was timed, in the mean (``python -m evidence.short_tiles judge``).
 _FULL = 0.75
-#: Products of fewer rows, with more columns than a wave of the smallest tiles has, wait for memory as the plain kernel
-#: does: 80x11008x4096 lost 20 % (``evidence/h100/short-tiles-2026-11-25.json``).
-_LOW = 128
+#: Products of few rows, and of more columns than there are in so many a multiprocessor, wait for memory, as the plain
+#: kernel does, too: 64x14336x4096 and 64x28672x8192 took 3 and 4 % longer than that
+#: (``evidence/h100/short-tiles-2026-11-25.json``).
+_NARROW = 64
 #: Rows that are eight apart are worth it where such a part of a tile's are in the matrix: with 0.82, at 840 cubed, they
-#: lost 5 % to the fastest tile; with 0.86, at 880x1000x1000, they were 22 % faster than what was taken before.
+#: lost 6 % to the fastest tile (``evidence/h100/short-tiles-2026-11-25.json``); with 0.86, at 880x1000x1000, they were
+#: 8 % faster than what is taken there (``evidence/h100/matmul-held-out-2026-11-25-second.json`` and the last one).
 _WITHIN = 0.85
-#: Bytes of a line of memory, elements of 16 bits in it and in a sector of it; columns of the smallest tiles.
-_LINE, _ELEMENTS, _SECTOR, _NARROW = 128, 64, 16, 64
+#: Bytes of a line of memory; elements of 16 bits in it, and in a sector of it.
+_LINE, _ELEMENTS, _SECTOR = 128, 64, 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +52,7 @@ class WaveRates:
         eight_warps: cycles a step that eight warps take longer than four.
         beyond: how much longer the loads of a tile take that lies outside of the matrices altogether, as a part.
         hidden: the part of the cycles of tiles that counts where memory takes longer than they do.
+        apart: what tiles whose rows are apart take of these cycles, which is not known why.
     """
 
     launch: float
@@ -68,6 +71,7 @@ class WaveRates:
     eight_warps: float
     beyond: float
     hidden: float
+    apart: float
 
 
 #: Near what ``python -m evidence.short_tiles fit`` finds of an H100 at 1755 MHz (2026-11-25, triton 3.6.0), and with as
@@ -89,6 +93,7 @@ WAVE_RATES = WaveRates(
     eight_warps=50.0,
     beyond=1.0,
     hidden=0.007,
+    apart=0.95,
 )
 
 
@@ -97,7 +102,7 @@ def wave_config(
 ) -> ShortConfig | None:
     """Return the configuration for a product of one round of tiles or two; None for one that has more of them.
 
-    None, too, for the least products, and for few rows by many columns, which the plain kernel is as fast with.
+    None, too, for the least products, and for few rows by many columns.
 
     Arguments are those of `flopwatch.kernels.hopper_choice.product_config`.
 
@@ -107,7 +112,7 @@ def wave_config(
     'short 144x128x64 s4 w4 x1 turned tma pdl'
     >>> wave_config(4096, 4096, 4096, processors=132)
     """
-    if not SHORT_FEWEST <= m * n * k < SHORT_MOST or (m < _LOW and math.ceil(n / _NARROW) > processors):
+    if not SHORT_FEWEST <= m * n * k < SHORT_MOST or (m <= MOST_ROWS and n > _NARROW * processors):
         return None
     tiles = [
         tile
@@ -160,7 +165,7 @@ def wave_cycles(
     """
     tiles_m, tiles_n = config.tiles(m, n)
     tile = config.rows * config.columns
-    before = _ELEMENTS - 8 if k % _ELEMENTS and config.row_step > 1 else 0  # the most that a line has of another row
+    before = _ELEMENTS - math.gcd(k, _ELEMENTS) if config.row_step > 1 else 0  # the most that a line has of another row
     steps = math.ceil((k + before) / config.block_k)
     within = m * n / (tiles_m * tiles_n * tile)
     load = _lines(config, n, k, by_columns=by_columns, rates=rates) * _LINE * (1 + rates.beyond * (1 - within))
@@ -175,7 +180,7 @@ def wave_cycles(
         cycles += each * (steps * (max(multiply, load / rate) + beside) + rates.store * tile) + rates.round
         left -= now
     memory = rates.launch + (m * k + k * n + m * n) * 2 / rates.memory
-    return max(cycles, memory) + rates.hidden * cycles
+    return (max(cycles, memory) + rates.hidden * cycles) * (rates.apart if config.row_step > 1 else 1.0)
 
 
 def _lines(config: ShortConfig, n: int, k: int, *, by_columns: bool, rates: WaveRates) -> float:
@@ -213,6 +218,9 @@ def _rows_within(config: ShortConfig, m: int) -> float:
 
 
 def fills_rounds(config: ShortConfig, m: int, n: int, *, processors: int) -> bool:
-    """Tell whether all tiles of a product of (M, N) are there at once, or nearly fill two rounds of one each."""
+    """Tell whether there is at most one tile a multiprocessor, or two rounds are nearly full of them.
+
+    Where three fit a multiprocessor, so have their places to be.
+    """
     tiles, places = math.prod(config.tiles(m, n)), processors * max(config.per_processor, 2)
     return tiles <= processors or _FULL * places <= tiles <= places
