@@ -131,6 +131,7 @@ def test_a_step_has_as_many_lines_and_cycles_as_its_boxes_and_instructions() -> 
     assert lines(high, 1528, 1536) == 144 + 64 * 2 * (1 + 7 / 8 + 0.25)
     assert lines(high, 1536, 1520, by_columns=True) == (144 + 128) * (1 + 0.5 * 3 / 4)
     assert _multiplied(high) == _multiplied(wide) == (64 + 20) * 2 * 4
+    assert _multiplied(replace(high, block_n=64)) == (64 + 20) * 4
     assert _multiplied(ShortConfig(block_m=64, block_n=32, stages=8)) == 24 * 4
     assert _multiplied(ShortConfig(block_m=64, block_n=128, warps=8, stages=9)) == 2 * 32 * 4
 
