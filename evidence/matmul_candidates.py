@@ -30,14 +30,14 @@ from evidence.turns import GpuTurns, is_alive
 from flopwatch.kernels import stream_k, triton_matmul
 from flopwatch.kernels.hopper_choice import predicted_cycles, product_config, schedule_of, tiles_of
 from flopwatch.kernels.hopper_matmul import OTHER_GROUPS, TILES, HopperConfig, can_multiply, hopper_matmul
-from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig, can_multiply_short, can_step, hopper_short_matmul
+from flopwatch.kernels.hopper_short import ShortConfig, can_multiply_short, hopper_short_matmul
 from flopwatch.kernels.known import PLAIN as PLAIN_PEER
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.kernels.routes import ProductConfig, prepared_product, product_key
 from flopwatch.kernels.scratch import in_scratch
 from flopwatch.kernels.stream_k import Balance, StreamKConfig, stream_k_matmul
 from flopwatch.kernels.thin_matmul import CANDIDATES, MOST_ROWS, ThinConfig, thin_matmul
-from flopwatch.kernels.wave_choice import wave_cycles
+from flopwatch.kernels.wave_choice import tiles_for, wave_cycles
 from flopwatch.kernels.workspace import Workspace
 from flopwatch.measure.inputs import input_bytes
 from flopwatch.measure.machine import toolchain_versions
@@ -125,10 +125,7 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Product
         if m * n * k < PLAIN_BELOW:
             chosen.append(PLAIN)
     if m * n * k < SHORT_BELOW and m * n <= SHORT_WAVES:
-        short = sorted(
-            (tile for tile in SHORT_TILES if can_step(m, tile) and (m > MOST_ROWS or tile.rows <= MOST_ROWS)),
-            key=lambda tile: wave_cycles(tile, m, n, k, processors=processors),
-        )
+        short = sorted(tiles_for(m), key=lambda tile: wave_cycles(tile, m, n, k, processors=processors))
         chosen += short[:MOST_SHORT]
     if m * n * k < PLAIN_BELOW:
         chosen += [replace(config, dependent=True) for config in chosen if not isinstance(config, StreamKConfig)]
@@ -149,6 +146,17 @@ class Compilation:
         empty = partial(torch.empty, device="cuda", dtype=getattr(torch, self.dtype))
         a, b = operands(self.shape, empty, by_columns=self.by_columns)
         prepared_product(a, b, empty((a.shape[0], b.shape[1])), self.config).compile()
+
+
+def product_point(name: str, group: str, shape: str, dtype: str, *, by_columns: bool = False) -> Point:
+    """Return the point of a product; where B lies by columns, its name says so."""
+    layout = [BY_COLUMNS] if by_columns else []
+    return Point(
+        name="".join([name, *layout]),
+        group=group,
+        flops=2.0 * math.prod(sizes(shape)),
+        values=(shape, dtype, *layout),
+    )
 
 
 def is_by_columns(point: Point) -> bool:
@@ -209,12 +217,7 @@ class MatmulExperiment:
         """Return all products."""
         groups = HELD_OUT if self.held_out else {"": (*MATMUL, *LAYERS)}
         return [
-            Point(
-                name=f"{shape} {dtype}{BY_COLUMNS if group == BY_COLUMNS else ''}",
-                group=f"{dtype}{group}",
-                flops=2.0 * math.prod(sizes(shape)),
-                values=(shape, dtype, *([BY_COLUMNS] if group == BY_COLUMNS else [])),
-            )
+            product_point(f"{shape} {dtype}", f"{dtype}{group}", shape, dtype, by_columns=group == BY_COLUMNS)
             for dtype in MATMUL_DTYPES
             for group, shapes in groups.items()
             for shape in shapes

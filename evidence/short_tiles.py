@@ -24,22 +24,21 @@ import torch
 
 from evidence.candidates import Findings, geometric_mean, main
 from evidence.descent import descended
-from evidence.matmul_candidates import BY_COLUMNS, PROCESSORS, MatmulExperiment, is_by_columns
+from evidence.matmul_candidates import BY_COLUMNS, PROCESSORS, MatmulExperiment, is_by_columns, product_point
 from evidence.peer_shapes import sizes
-from evidence.race import Point
 from flopwatch.kernels.hopper_choice import predicted_cycles, product_config
 from flopwatch.kernels.hopper_matmul import TILES
-from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig, can_step
+from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig
 from flopwatch.kernels.known import PLAIN
 from flopwatch.kernels.stream_k import Balance
 from flopwatch.kernels.thin_matmul import CANDIDATES, MOST_ROWS
-from flopwatch.kernels.wave_choice import WAVE_RATES, WaveRates, wave_cycles
+from flopwatch.kernels.wave_choice import WAVE_RATES, WaveRates, tiles_for, wave_cycles
 from flopwatch.model import from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from evidence.race import Outcome
+    from evidence.race import Outcome, Point
     from flopwatch.kernels.routes import ProductConfig
 
 #: Sides and steps of all kinds: rows that begin with lines of memory and others, waves that are full and others.
@@ -88,13 +87,8 @@ class TilesExperiment(MatmulExperiment):
     def points(self) -> Sequence[Point]:
         """Return all products."""
         return [
-            Point(
-                name=f"{shape}{layout}",
-                group="float16",
-                flops=2.0 * math.prod(sizes(shape)),
-                values=(shape, "float16", *([layout] if layout else [])),
-            )
-            for layout, shapes in (("", BY_ROWS), (BY_COLUMNS, ALSO_BY_COLUMNS))
+            product_point(shape, "float16", shape, "float16", by_columns=by_columns)
+            for by_columns, shapes in ((False, BY_ROWS), (True, ALSO_BY_COLUMNS))
             for shape in shapes
         ]
 
@@ -103,8 +97,7 @@ class TilesExperiment(MatmulExperiment):
         m, n, k = sizes(shape)
         cycles = {
             tile: wave_cycles(tile, m, n, k, processors=PROCESSORS, by_columns=by_columns)
-            for tile in SHORT_TILES
-            if can_step(m, tile) and (m > MOST_ROWS or (m >= LEAST_ROWS and tile.rows <= MOST_ROWS))
+            for tile in (tiles_for(m) if m >= LEAST_ROWS else ())
         }
         slowest = SLOWEST * min(cycles.values(), default=0.0)
         chosen: list[ProductConfig] = [

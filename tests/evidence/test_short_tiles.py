@@ -28,9 +28,9 @@ from evidence.short_tiles import (
 
 from flopwatch.kernels.hopper_choice import product_config
 from flopwatch.kernels.hopper_matmul import HopperConfig
-from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig, can_step
-from flopwatch.kernels.thin_matmul import MOST_ROWS, ThinConfig
-from flopwatch.kernels.wave_choice import WAVE_RATES, wave_cycles
+from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig
+from flopwatch.kernels.thin_matmul import ThinConfig
+from flopwatch.kernels.wave_choice import WAVE_RATES, tiles_for, wave_cycles
 from flopwatch.model import from_json
 
 RECORDED = Path(__file__).parents[2] / "evidence" / "h100" / "short-tiles-2026-11-25.json"
@@ -73,36 +73,45 @@ def test_what_was_recorded_is_what_is_timed_with_the_tiles_that_are_estimated_to
         if m < LEAST_ROWS:
             continue
         first = sorted(
-            (tile for tile in SHORT_TILES if can_step(m, tile) and (m > MOST_ROWS or tile.rows <= MOST_ROWS)),
+            tiles_for(m),
             key=lambda tile: wave_cycles(tile, m, n, k, processors=132, by_columns=is_by_columns(outcome.point)),
         )[:3]
         assert set(first) <= set(tile_times(outcome)), outcome.point.name
 
 
 def test_the_rule_takes_what_is_nearly_the_fastest_of_what_was_recorded(recorded: Findings) -> None:
-    """Slower than the plain kernel are some whose rows begin within sectors; and few are far from the fastest."""
-    slower, lost = {}, {}
+    """Slower than the plain kernel is one whose rows begin within lines; and few are far from the fastest of all.
+
+    Least of all from the fastest of what there was before tiles were turned, or had sides of two powers of two.
+    """
+    slower: dict[str, float] = {}
+    lost: dict[str, float] = {}
+    lost_to_former: dict[str, float] = {}
     for outcome in recorded.outcomes:
         shape, seconds = map(int, str(outcome.point.values[0]).split("x")), timed(outcome)
         config = product_config(*shape, processors=132, by_columns=is_by_columns(outcome.point))
         taken = seconds["plain" if config is None else str(config)]
+        own = {name: value for name, value in seconds.items() if name != "torch"}
+        former = [value for name, value in own.items() if not ("turned" in name or "x144x" in name or "x192x" in name)]
         slower[outcome.point.name] = taken / seconds["plain"]
-        lost[outcome.point.name] = taken / min(value for name, value in seconds.items() if name != "torch")
+        lost[outcome.point.name] = taken / min(own.values())
+        lost_to_former[outcome.point.name] = taken / min(former)
 
-    assert [name for name, loss in slower.items() if loss > 1.03] == [
-        *("1200x1200x1200", "100x5000x5000", "100x5000x5000 columns")
-    ]
-    assert sum(loss > 1.1 for loss in lost.values()) <= 20
-    assert math.prod(lost.values()) ** (1 / len(lost)) < 1.04
+    assert [name for name, loss in slower.items() if loss > 1.03] == ["1200x1200x1200"]
+    assert sum(loss > 1.1 for loss in lost.values()) <= 16
+    assert math.prod(lost.values()) ** (1 / len(lost)) < 1.035
+    by_rows = {name: loss for name, loss in lost_to_former.items() if not name.endswith(BY_COLUMNS)}
+    assert sum(loss > 1.1 for loss in by_rows.values()) <= 8
+    assert math.prod(by_rows.values()) ** (1 / len(by_rows)) < 1.025
 
 
 def test_the_judge_says_how_far_the_estimate_is_off_and_what_it_loses(recorded: Findings) -> None:
     lines = list(judged(recorded.outcomes))
 
     assert lines[0].startswith("2296 timings of 133 products: the estimate is off by 10.")
-    assert "3.8% longer" in lines[0]
-    assert lines[1] == "the rule, all, 142 products: 1.025 of torch, 1.289 of plain, 0.964 of the fastest"
-    assert lines[-3].startswith("slowest: 100x5000x5000")
+    assert "3.0% longer" in lines[0]
+    assert lines[1] == "the rule, all, 142 products: 1.032 of torch, 1.298 of plain, 0.970 of the fastest"
+    assert lines[-3].startswith("slowest: 1320x1320x1320")
 
 
 def test_an_estimate_that_is_exact_is_judged_so(recorded: Findings) -> None:

@@ -105,7 +105,7 @@ def test_steps_of_rows_that_are_apart_are_as_many_as_the_kernel_makes(k: int) ->
     """It begins each of the eight with a line, so many elements before its first one."""
     (apart,) = (tile for tile in SHORT_TILES if tile.row_step > 1)
     steps = max(-(-(k + remainder * k % 64) // 64) for remainder in range(8))
-    nothing = dict.fromkeys(("launch", "alone", "round", "store", "hidden"), 0.0)
+    nothing = dict.fromkeys(("launch", "alone", "round", "store", "hidden", "crowded"), 0.0)
     rates = replace(WAVE_RATES, **nothing, latency=1e-9, memory=1e9)
 
     cycles, one = (wave_cycles(apart, 1024, 1024, depth, processors=132, rates=rates) for depth in (k, 64))
@@ -153,6 +153,9 @@ def test_what_takes_a_product_s_time_is_added() -> None:
     assert [added(config, "step") for config in (alone, beside)] == pytest.approx([16.0, 16.0])
     assert added(alone, "store") == pytest.approx(64 * 64)
     assert [added(alone, "round", side) for side in (1024, 1032)] == pytest.approx([1.0, 2.0])
+    crowded = [added(config, "crowded", side) for config in (alone, beside) for side in (1024, 1008, 1016)]
+    assert [each > 0 for each in crowded] == [False, False, True, False, False, False]
+    assert added(replace(alone, row_step=8), "crowded", 1016) == 0.0
     assert added(alone, "beyond") == pytest.approx(0.0)
     assert added(alone, "beyond", 1016) > 0
 

@@ -16,7 +16,7 @@ from flopwatch.kernels.thin_matmul import MOST_ROWS
 #: (``evidence/h100/matmul-held-out-2026-11-25-first.json`` and ``-second.json``).
 SHORT_FEWEST, SHORT_MOST = 2**24, 2**34
 #: More tiles than multiprocessors have to fill such a part of two rounds, or of the places that there are at once. With
-#: this the choice loses 4 % to the fastest of what was timed, in the mean (``python -m evidence.short_tiles judge``).
+#: this the choice loses 3 % to the fastest of what was timed, in the mean (``python -m evidence.short_tiles judge``).
 _FULL = 0.75
 #: Products of few rows, and of more columns than there are in so many a multiprocessor, wait for memory, as the plain
 #: kernel does, too: 64x14336x4096 and 64x28672x8192 took 3 and 4 % longer than that
@@ -52,7 +52,8 @@ class WaveRates:
         eight_warps: cycles a step that eight warps take longer than four.
         beyond: how much longer the loads of a tile take that lies outside of the matrices altogether, as a part.
         hidden: the part of the cycles of tiles that counts where memory takes longer than they do.
-        apart: what tiles whose rows are apart take of these cycles, which is not known why.
+        crowded: how much longer loads take, as a part, where rows begin within sectors and a ring leaves no room for
+            that of a second program: most such rings have more of them under way.
     """
 
     launch: float
@@ -71,11 +72,11 @@ class WaveRates:
     eight_warps: float
     beyond: float
     hidden: float
-    apart: float
+    crowded: float
 
 
-#: Near what ``python -m evidence.short_tiles fit`` finds of an H100 at 1755 MHz (2026-11-25, triton 3.6.0), and with as
-#: little error.
+#: Near what ``python -m evidence.short_tiles fit`` finds of an H100 at 1755 MHz (2026-11-25, triton 3.6.0): an error of
+#: 10.1 %, where the fit's is 9.9 %.
 WAVE_RATES = WaveRates(
     launch=620.0,
     alone=750.0,
@@ -93,7 +94,7 @@ WAVE_RATES = WaveRates(
     eight_warps=50.0,
     beyond=1.0,
     hidden=0.007,
-    apart=0.95,
+    crowded=0.1,
 )
 
 
@@ -116,15 +117,23 @@ def wave_config(
         return None
     tiles = [
         tile
-        for tile in SHORT_TILES
+        for tile in tiles_for(m)
         if fills_rounds(tile, m, n, processors=processors)
-        and (m > MOST_ROWS or tile.rows <= MOST_ROWS)
-        and (tile.row_step == 1 or (packed and can_step(m, tile) and _rows_within(tile, m) >= _WITHIN))
+        and (tile.row_step == 1 or (packed and _rows_within(tile, m) >= _WITHIN))
     ]
     if not tiles:
         return None
     fastest = min(tiles, key=lambda tile: wave_cycles(tile, m, n, k, processors=processors, by_columns=by_columns))
     return replace(fastest, dependent=True)
+
+
+def tiles_for(m: int) -> list[ShortConfig]:
+    """Return the tiles that so many rows can take: few rows none of more, which would be nearly empty.
+
+    >>> {tile.rows for tile in tiles_for(16)}, {tile.row_step for tile in tiles_for(1004)}
+    ({64}, {1})
+    """
+    return [tile for tile in SHORT_TILES if can_step(m, tile) and (m > MOST_ROWS or tile.rows <= MOST_ROWS)]
 
 
 def wave_cycles(
@@ -168,7 +177,9 @@ def wave_cycles(
     before = _ELEMENTS - math.gcd(k, _ELEMENTS) if config.row_step > 1 else 0  # the most that a line has of another row
     steps = math.ceil((k + before) / config.block_k)
     within = m * n / (tiles_m * tiles_n * tile)
-    load = _lines(config, n, k, by_columns=by_columns, rates=rates) * _LINE * (1 + rates.beyond * (1 - within))
+    crowded = config.per_processor == 1 and config.row_step == 1 and math.gcd(n, k, _ELEMENTS) < _SECTOR
+    load = _lines(config, n, k, by_columns=by_columns, rates=rates) * _LINE
+    load *= (1 + rates.beyond * (1 - within)) * (1 + rates.crowded * crowded)
     multiply = _multiplied(config)
     beside = rates.step + rates.more * (config.more > 0) + rates.eight_warps * (config.warps // 8)
     cycles, left = rates.launch + rates.alone * (config.per_processor == 1), tiles_m * tiles_n
@@ -180,7 +191,7 @@ def wave_cycles(
         cycles += each * (steps * (max(multiply, load / rate) + beside) + rates.store * tile) + rates.round
         left -= now
     memory = rates.launch + (m * k + k * n + m * n) * 2 / rates.memory
-    return (max(cycles, memory) + rates.hidden * cycles) * (rates.apart if config.row_step > 1 else 1.0)
+    return max(cycles, memory) + rates.hidden * cycles
 
 
 def _lines(config: ShortConfig, n: int, k: int, *, by_columns: bool, rates: WaveRates) -> float:
