@@ -52,6 +52,7 @@ def test_tiles_that_may_be_fast_are_timed_beside_the_persistent_kernel_or_that_f
     assert sum(isinstance(config, HopperConfig) for config in short) >= 2
     assert {config.rows for config in few if isinstance(config, ShortConfig)} == {64}
     assert any(isinstance(config, ThinConfig) for config in few)
+    assert {type(config) for config in EXPERIMENT.candidates("7x5120x5120").values()} == {ThinConfig}
 
 
 def test_what_the_estimate_is_fitted_to_is_held_out_nowhere() -> None:
