@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from flopwatch.compare.result import Speed
 
 PAGE = FOLDER.parent / "docs" / "performance.md"
-DEVICE = "h200"
+DEVICE, OTHER_DEVICE = "h200", "h100"
 MEASURE = "python -m evidence.peers measure evidence/h200/peers-DATE.json --seconds 500"
 #: Of the normal distribution; of Student's with twice `MANY` degrees it is 2.18.
 NORMAL_95 = 1.96
@@ -116,10 +116,11 @@ def standing(peers: Peers, group: Group) -> Standing:
 
 def write(peers: Peers | None = None, page: Path = PAGE, *, with_page: bool = True) -> None:
     """Write the page again, and its plots beside it."""
-    peers = kept() if peers is None else peers
+    peers = kept(FOLDER / DEVICE) if peers is None else peers
     own = recorded()
     if with_page:
-        page.write_text(filled(page.read_text(encoding="utf-8"), blocks(peers, own)), encoding="utf-8")
+        parts = {**blocks(peers, own), "other": elsewhere(kept(FOLDER / OTHER_DEVICE))}
+        page.write_text(filled(page.read_text(encoding="utf-8"), parts), encoding="utf-8")
     images = page.parent / "images"
     images.mkdir(exist_ok=True)
     for name, text in plots(peers, own).items():
@@ -189,6 +190,12 @@ def section(peers: Peers, groups: Sequence[Group], *names: str) -> str:
     parts.append(_points(points, found))
     parts += ["\n".join(notes)] if (notes := list(_notes(found))) else []
     return "\n\n".join(parts)
+
+
+def elsewhere(peers: Peers) -> str:
+    """Tell what was measured on another GPU: the groups of which there is something, without plots."""
+    groups = [group for group in (*PRODUCTS, *FP8, *ATTENTION_GROUPS) if standing(peers, group).held]
+    return "\n\n".join([origin(peers), section(peers, groups)])
 
 
 def _row(each: Standing) -> tuple[str, ...]:

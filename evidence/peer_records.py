@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from evidence.samples import FOLDER
 from flopwatch.compare.result import ComparedCase, Speed
 from flopwatch.errors import UsageError
 from flopwatch.measure.machine import Machine
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
     from flopwatch.compare.result import Contender
 
-#: Where measurements are kept; of a point that several have, the last by its name is what the page tells.
-PATTERN = "*/peers-*.json"
+#: What measurements are called; of a point that several of a GPU have, the last by its name is what the page tells.
+PATTERN = "peers-*.json"
 #: By the number of processes.
 STUDENT_95 = {2: 12.706, 3: 4.303}
 
@@ -119,8 +118,8 @@ class Peers:
         return statistics.median(taken) if taken else None
 
 
-def kept(folder: Path = FOLDER) -> Peers:
-    """Read all measurements; of what was measured again the newest counts.
+def kept(folder: Path) -> Peers:
+    """Read all measurements of a GPU; of what was measured again the newest counts.
 
     Raises:
         UsageError: a file is none that this version reads.

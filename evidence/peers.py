@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evidence.peer_records import Beside, Peers, Sitting, factor, first_line, kept, read
+from evidence.peer_records import Beside, Peers, Sitting, factor, first_line, read
 from evidence.peer_turns import Contest, measure_contests
 from flopwatch import git
 from flopwatch.cli.output_file import claim, print_and_write
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> None:
         prog="python -m evidence.peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=["measure", "docs", "plots"])
-    parser.add_argument("file", type=Path, nargs="?", help="the measurement; all under evidence/ for docs, plots")
+    parser.add_argument("file", type=Path, nargs="?", help="the measurement; all under evidence/h200 for docs, plots")
     parser.add_argument("--seconds", type=float, default=500.0, help="begin no point that would end after this (500)")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="only peers' cases of this name, as *fp8*row*")
     options = parser.parse_args(arguments)
@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> None:
                 parser.error(f"there is no {options.file}")
             from evidence import peer_document  # noqa: PLC0415 - torch and numpy, which measuring needs in workers only
 
-            peer_document.write(read(options.file) if options.file else kept(), with_page=options.what == "docs")
+            peer_document.write(None if options.file is None else read(options.file), with_page=options.what == "docs")
     except FlopwatchError as error:
         sys.exit(str(error))
 

@@ -13,6 +13,7 @@ from evidence.peer_goals import ATTENTION_GROUPS, FP8, LAUNCH_GOAL_S, PRODUCTS, 
 from evidence.peer_recorded import Recorded, recorded
 from evidence.peer_records import Peers
 from evidence.peer_shapes import MATMUL, peers_at
+from evidence.samples import FOLDER
 from tests.evidence.test_peer_records import NUMBERS, SITTING, beside
 
 from flopwatch.model import Failure
@@ -48,10 +49,25 @@ def test_the_page_is_what_is_kept(own: Recorded | None, tmp_path: Path) -> None:
     write(page=page)
 
     assert page.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
-    drawn = plots(peer_records.kept(), own)
+    drawn = plots(peer_records.kept(FOLDER / peer_document.DEVICE), own)
     assert {path.name for path in (PAGE.parent / "images").glob("performance-*")} == drawn.keys()
     for name, text in drawn.items():
         assert (PAGE.parent / "images" / name).read_text(encoding="utf-8") == text
+
+
+def test_what_was_measured_elsewhere_is_told_apart() -> None:
+    point = next(point for group in ATTENTION_GROUPS for point in group.points if point[1].endswith("x64"))
+    part = peer_document.elsewhere(kept(*(beside(point, peer, 0.1) for peer in peers_at(*point[:2]))))
+
+    assert SITTING.command in part
+    names = [group.name for group in (*PRODUCTS, *FP8, *ATTENTION_GROUPS) if f"| {group.name} |" in part]
+    assert names == ["head_dim 64, the best peer", "head_dim 64, cuDNN"]
+    assert "1.105 ± " in part
+    assert "images/" not in part
+
+
+def test_nothing_was_measured_elsewhere() -> None:
+    assert "Nothing has been measured" in peer_document.elsewhere(Peers())
 
 
 def test_a_run_of_which_nothing_counts_any_more_is_not_told() -> None:

@@ -110,11 +110,10 @@ def test_only_right_and_finite_numbers_are_worth_timing() -> None:
 
 def test_the_newest_measurement_of_each_point_counts(tmp_path: Path) -> None:
     assert kept(tmp_path) == read(None) == read(tmp_path / "peers-1.json") == Peers()
-    (tmp_path / "h200").mkdir()
     other = beside(("Matmul", "2x2x2", "float16"), "torch", 0.3)
     for date, measured in (("2026-11-23", [BESIDE, other]), ("2026-11-24", [replace(BESIDE, seconds=7.0)])):
         found = Peers().added(replace(SITTING, date=date), measured)
-        (tmp_path / "h200" / f"peers-{date}.json").write_bytes(to_json(found))
+        (tmp_path / f"peers-{date}.json").write_bytes(to_json(found))
 
     found = kept(tmp_path)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Normal = Callable[..., torch.Tensor]
 
 #: Runs in a process of its own, in which kernels are compiled and not interpreted. Prints as JSON the spills, ptxas's
-#: warnings, and the order of what matters in the code.
+#: warnings, the order of what matters in the code, and what packs weights where three warpgroups share the registers.
 COMPILE = """
 import json
 import torch
@@ -32,9 +32,12 @@ from tests.kernels.assembled import serialised
 def empty(*shape):
     return torch.empty(shape, device="cuda", dtype=torch.float16)
 
-def order(binary):
+def instructions(binary):
     code = b"".join(_executable_sections(binary))
-    for instruction in parse_listing(run_nvdisasm(code, "--no-dataflow", "--binary", "SM90a")):
+    return parse_listing(run_nvdisasm(code, "--no-dataflow", "--binary", "SM90a"))
+
+def order(binary):
+    for instruction in instructions(binary):
         if instruction.opcode == "MUFU.EX2":
             yield "exp2"
         elif instruction.name == "HGMMA":
@@ -48,9 +51,18 @@ with pretend_gpu("h200", tensors="meta") as recorder:
     hopper_attention(empty(1, 4, 1024, 128), k, k, config, causal=True)
 (facts,) = kernel_facts(recorder)
 (kernel,) = recorder.compiled.values()
+(three,) = [each for each in HOPPER_ATTENTION[64] if each.name == "192x128 s2 pp"]
+packed = {}
+for dtype in (torch.float16, torch.bfloat16):
+    with pretend_gpu("h200", tensors="meta") as recorder:
+        q = torch.empty(1, 4, 1024, 64, device="cuda", dtype=dtype)
+        hopper_attention(q, q, q, three)
+    (of_three,) = recorder.compiled.values()
+    opcodes = [each.opcode for each in instructions(of_three.asm["cubin"])]
+    packed[str(dtype)] = [opcode for opcode in opcodes if opcode.startswith(("F2FP", "PRMT"))]
 print(json.dumps({
     "spills": facts.spill_store_bytes, "stack": facts.stack_bytes,
-    "warnings": sorted(set(serialised(kernel))), "order": list(order(kernel.asm["cubin"])),
+    "warnings": sorted(set(serialised(kernel))), "order": list(order(kernel.asm["cubin"])), "packed": packed,
 }))
 """
 
@@ -78,6 +90,14 @@ def test_the_second_product_is_waited_for_behind_the_exponentials_of_the_next_bl
 
     # One loop of each warpgroup. A thread has 64 of a block's 64 x 128 weights, and 2 rows to rescale.
     assert [["exp2"] * 66] * 2 == between
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("float16", "F16"), ("bfloat16", "BF16")])
+def test_weights_are_rounded_two_by_two_and_not_swapped_afterwards(
+    compiled: dict[str, Any], dtype: str, kind: str
+) -> None:
+    # Of each of three warpgroups: 32 pairs of the first block, 32 in the loop, and 16 of the output.
+    assert [f"F2FP.{kind}.F32.PACK_AB"] * 3 * (32 + 32 + 16) == compiled["packed"][f"torch.{dtype}"]
 
 
 def test_what_tma_cannot_read_is_refused(cuda: str) -> None:

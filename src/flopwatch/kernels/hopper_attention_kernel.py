@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from flopwatch.kernels import tma_copies
-from flopwatch.kernels.hopper_attention_softmax import halves, joined, masked, sum_in_threads, weigh
+from flopwatch.kernels.hopper_attention_softmax import halves, joined, masked, rounded, sum_in_threads, weigh
 from flopwatch.kernels.hopper_attention_tiles import count_blocks, count_turns, count_whole_blocks, find_tile
 from flopwatch.kernels.hopper_attention_turns import give_turn, take_turn
 
@@ -135,7 +135,7 @@ def _attend(
     accumulator = accumulator * gl.expand_dims(
         gl.convert_layout(rescale, gl.SliceLayout(1, O_L), assert_trivial=True), 1
     )
-    weights = gl.convert_layout(p.to(k_buf.dtype), P_L, assert_trivial=True)
+    weights = gl.convert_layout(rounded(p, k_buf.dtype), P_L, assert_trivial=True)
     return accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase
 
 
@@ -230,7 +230,7 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
             row_max = gl.convert_layout(row_max, gl.SliceLayout(1, S_L), assert_trivial=True)
             p = gl.convert_layout(joined(p, gl.zeros_like(p)), S_L, assert_trivial=True)
         row_sum = sum_in_threads(p)
-        weights = gl.convert_layout(p.to(k_buf.dtype), P_L, assert_trivial=True)
+        weights = gl.convert_layout(rounded(p, k_buf.dtype), P_L, assert_trivial=True)
         accumulator = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_L)
         v_slot = slot
         v_phase = phase
