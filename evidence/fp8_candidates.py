@@ -22,14 +22,14 @@ import torch
 import triton
 
 from evidence.candidates import main
-from evidence.matmul_candidates import MOST, PLAIN_BELOW, PROCESSORS, REGROUPED, MatmulExperiment
+from evidence.matmul_candidates import PLAIN_BELOW, PROCESSORS, MatmulExperiment, dealt_out, promising
 from evidence.peer_shapes import FP8_FEW, FP8_SCALES, FP8_SUMS, LANGUAGE_MODEL, MATMUL_FP8, sizes
 from evidence.race import Contest, Point
 from evidence.routes import take_plain_kernels
 from flopwatch.kernels import hopper_fp8, triton_matmul_fp8
-from flopwatch.kernels.hopper_choice import predicted_cycles, schedule_of, tiles_of
+from flopwatch.kernels.hopper_choice import predicted_cycles, schedule_of
 from flopwatch.kernels.hopper_fp8 import FP8_PROMOTED_TILES, FP8_TILES, prepare_hopper_fp8
-from flopwatch.kernels.hopper_matmul import OTHER_GROUPS, HopperConfig
+from flopwatch.kernels.hopper_matmul import HopperConfig
 from flopwatch.kernels.known import PLAIN
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.kernels.routes import fp8_product_key
@@ -90,25 +90,15 @@ def candidates(shape: str, sums: str) -> dict[str, Config]:
             replace(config, block_k=config.block_k // 2), m, n, k // 2, processors=PROCESSORS
         ),
     )
-    dealt: dict[tuple[object, ...], HopperConfig] = {}  # two ways to share may come to the same
-    for config in ordered:
-        plan = schedule_of(config, m, n, k, processors=PROCESSORS)
-        dealt.setdefault((replace(config, balance=Balance.WHOLE), plan.programs, plan.shared), config)
-    first = list(dealt.values())
+    first = dealt_out(ordered, (m, n, k))
     chosen: list[Config] = []
     if m <= MOST_ROWS:
         chosen += [config for config in CANDIDATES if str(config) in THIN_FP8[sums != "fast"]]
-        chosen += [config for config in first if config.block_m <= MOST_ROWS and not config.shares][:MOST_LOW]
+        chosen += [config for config, *_ in first if config.block_m <= MOST_ROWS and not config.shares][:MOST_LOW]
     else:
         if m <= MOST_FP8_ROWS:
             chosen += [config for config in WIDE if str(config) in THIN_FP8[sums != "fast"]]
-        chosen += first[:MOST]
-        chosen += [
-            replace(config, group_m=group)
-            for config in first[:REGROUPED]
-            if tiles_of(config, m, n) >= 2 * PROCESSORS
-            for group in OTHER_GROUPS
-        ]
+        chosen += promising(first, m, n)
     if m * n * k < DEPENDENT_BELOW:
         chosen += [replace(config, dependent=True) for config in chosen]
     return {str(config): config for config in chosen}

@@ -29,7 +29,7 @@ from evidence.routes import take_plain_kernels
 from evidence.turns import GpuTurns, is_alive
 from flopwatch.kernels import stream_k, triton_matmul
 from flopwatch.kernels.hopper_choice import predicted_cycles, product_config, schedule_of, tiles_of
-from flopwatch.kernels.hopper_matmul import OTHER_GROUPS, TILES, HopperConfig, can_multiply, hopper_matmul
+from flopwatch.kernels.hopper_matmul import OTHER_GROUPS, ROOMIER, TILES, HopperConfig, can_multiply, hopper_matmul
 from flopwatch.kernels.hopper_short import ShortConfig, can_multiply_short, hopper_short_matmul
 from flopwatch.kernels.known import PLAIN as PLAIN_PEER
 from flopwatch.kernels.reference import matmul_reference
@@ -47,13 +47,13 @@ from flopwatch.model import Case, Choice
 from flopwatch.poison import PoisonedAllocations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from evidence.race import Call, Maker
 
 #: Multiprocessors of an H200, for which the candidates are ordered.
 PROCESSORS = 132
-#: Candidates of a shape, and how many of the best are raced with other groups of rows too.
+#: Tiles and ways to share them that are raced for a shape, and how many of the best with other groups of rows too.
 MOST, REGROUPED = 10, 2
 (PLAIN,) = stream_k.CANDIDATES
 #: Its tiles are small: raced up to here. Up to here the others are raced as they come before the launch in front of
@@ -105,23 +105,16 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Product
     """
     m, n, k = sizes(shape)
     ordered = sorted(
-        (replace(tile, balance=balance) for tile in TILES for balance in Balance),
+        (replace(tile, balance=balance) for tile in (*TILES, *ROOMIER) for balance in Balance),
         key=lambda config: predicted_cycles(config, m, n, k, processors=processors),
     )
-    dealt: dict[tuple[object, ...], HopperConfig] = {}  # two ways to share may come to the same
-    for config in ordered:
-        plan = schedule_of(config, m, n, k, processors=processors)
-        dealt.setdefault((replace(config, balance=Balance.WHOLE), plan.programs, plan.shared), config)
-    first = list(dealt.values())
+    first = dealt_out(ordered, (m, n, k), processors=processors)
     chosen: list[ProductConfig] = []
     if m <= MOST_ROWS:
         chosen += CANDIDATES
-        chosen += [config for config in first if config.block_m <= MOST_ROWS][: MOST // 2]
+        chosen += [config for config, *_ in first if config.block_m <= MOST_ROWS][: MOST // 2]
     else:
-        chosen += first[:MOST]
-        for config in first[:REGROUPED]:
-            if tiles_of(config, m, n) >= 2 * processors:
-                chosen += [replace(config, group_m=group) for group in OTHER_GROUPS]
+        chosen += promising(first, m, n, processors=processors)
         if m * n * k < PLAIN_BELOW:
             chosen.append(PLAIN)
     if m * n * k < SHORT_BELOW and m * n <= SHORT_WAVES:
@@ -130,6 +123,36 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Product
     if m * n * k < PLAIN_BELOW:
         chosen += [replace(config, dependent=True) for config in chosen if not isinstance(config, StreamKConfig)]
     return {str(config): config for config in chosen}
+
+
+def dealt_out(
+    ordered: Iterable[HopperConfig], shape: tuple[int, int, int], *, processors: int = PROCESSORS
+) -> list[list[HopperConfig]]:
+    """Put those together that differ in their room for C alone, in their order.
+
+    Of two ways to share that come to the same for a shape (M, N, K) the first one is left.
+    """
+    groups: dict[tuple[int, ...], dict[HopperConfig, HopperConfig]] = {}
+    for config in ordered:
+        plan = schedule_of(config, *shape, processors=processors)
+        tile = (config.block_m, config.block_n, config.per_processor)
+        alike = groups.setdefault((*tile, plan.programs, plan.shared), {})
+        alike.setdefault(replace(config, balance=Balance.WHOLE), config)
+    return [list(group.values()) for group in groups.values()]
+
+
+def promising(
+    groups: Sequence[Sequence[HopperConfig]], m: int, n: int, *, processors: int = PROCESSORS
+) -> list[HopperConfig]:
+    """Return the first of what `dealt_out` gives, and the very first with other groups of rows, too."""
+    regrouped = [
+        replace(config, group_m=group_m)
+        for group in groups[:REGROUPED]
+        for config in group
+        if tiles_of(config, m, n) >= 2 * processors
+        for group_m in OTHER_GROUPS
+    ]
+    return [config for group in groups[:MOST] for config in group] + regrouped
 
 
 @dataclass(frozen=True, slots=True)

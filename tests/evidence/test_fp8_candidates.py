@@ -51,10 +51,10 @@ def test_the_points_are_those_of_the_peers_and_a_few_rows_more() -> None:
 
 @pytest.mark.parametrize("sums", FP8_SUMS)
 @pytest.mark.parametrize("shape", [*MATMUL_FP8, *FEW_ROWS])
-def test_every_shape_has_about_a_dozen_candidates_that_a_table_may_name(shape: str, sums: str) -> None:
+def test_every_shape_has_a_dozen_or_two_candidates_that_a_table_may_name(shape: str, sums: str) -> None:
     configs, promotes = candidates(shape, sums), sums != "fast"
 
-    assert 10 <= sum(not config.dependent for config in configs.values()) <= 15
+    assert 10 <= sum(not config.dependent for config in configs.values()) <= 24
     assert set(configs) <= {*FP8_CONFIGS[promotes], *THIN_FP8[promotes]}
 
 

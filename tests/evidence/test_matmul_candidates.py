@@ -26,7 +26,7 @@ from evidence.peer_shapes import MATMUL, MATMUL_DTYPES
 from evidence.race import Point
 
 from flopwatch.kernels.hopper_choice import product_config
-from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
+from flopwatch.kernels.hopper_matmul import ROOMIER, TILES, HopperConfig
 from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig
 from flopwatch.kernels.routes import prepared_product
 from flopwatch.kernels.stream_k import Balance, Schedule, StreamKConfig
@@ -50,11 +50,11 @@ def test_every_shape_is_raced_in_both_dtypes_float16_first() -> None:
 
 
 @pytest.mark.parametrize("shape", [*MATMUL, *LAYERS])
-def test_every_shape_has_about_a_dozen_candidates_with_names_of_their_own(shape: str) -> None:
+def test_every_shape_has_a_dozen_or_two_candidates_with_names_of_their_own(shape: str) -> None:
     configs = candidates(shape)
 
     long = [config for config in configs.values() if not isinstance(config, ShortConfig)]
-    assert 10 <= sum(not comes_early(config) for config in long) <= 15
+    assert 10 <= sum(not comes_early(config) for config in long) <= 24
     assert len(set(configs.values())) == len(configs)
 
 
@@ -144,7 +144,7 @@ def test_kernels_of_hopper_are_compiled_once_for_all_shapes_and_ways_to_share() 
         Balance.REST,
         Balance.WHOLE,
     }
-    assert len(hopper) < 2 * 2 * len(TILES) * 3
+    assert len(hopper) < 2 * 2 * (len(TILES) + len(ROOMIER)) * 3
     assert jobs == {pickle.loads(pickle.dumps(job)) for job in jobs}  # noqa: S301 - its own
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flopwatch.kernels.hopper_matmul import TILES, can_multiply, named, prepare_hopper
+from flopwatch.kernels.hopper_matmul import ROOMIER, TILES, can_multiply, named, prepare_hopper
 
 if TYPE_CHECKING:
     from flopwatch.kernels.hopper_matmul import HopperConfig
@@ -26,7 +26,7 @@ _DEPTH = 128
 _MOST_PROMOTED = 64
 
 #: Tiles to choose from.
-FP8_TILES = tuple(replace(tile, block_k=_DEPTH) for tile in TILES)
+FP8_TILES = tuple(replace(tile, block_k=_DEPTH) for tile in (*TILES, *ROOMIER))
 #: Those of them whose sums of steps can be added in float32.
 FP8_PROMOTED_TILES = tuple(tile for tile in FP8_TILES if tile.rows * tile.block_n <= _MOST_PROMOTED * 128)
 

@@ -133,6 +133,13 @@ TILES = (
     _config(1, 64, 32, 8, 1, 1, 2),  # 64x32, two on a multiprocessor, 128
 )
 
+#: Two of them with other room for C, in place of a step or of slices, so that its stores do not wait for each other.
+#: Raced beside them, and known to tables alone (docs/decisions/0009-room-for-c.md). Compiled likewise on 2026-11-25.
+ROOMIER = (
+    _config(3, 64, 128, 4, 2, 2),  # 192x128
+    _config(2, 64, 128, 6, 1, 1),  # 128x128
+)
+
 #: Rows of tiles that are numbered together: 8, as TILES have them, or these.
 OTHER_GROUPS = (4, 16)
 
@@ -150,7 +157,7 @@ def named(tiles: Iterable[HopperConfig]) -> Mapping[str, HopperConfig]:
 
 
 #: All that may be chosen for operands of 16 bits, by name.
-CONFIGS = named(TILES)
+CONFIGS = named((*TILES, *ROOMIER))
 
 _GLUON_DTYPES = {
     torch.float16: gl.float16,
