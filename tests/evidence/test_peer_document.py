@@ -149,8 +149,8 @@ def test_a_whole_measurement_is_tables_and_plots(own: Recorded | None) -> None:
     assert "| bfloat16, all 30 | 30 of 30 | **1.105 ± 0.000** | 1.105 ± 0.005 at" in parts["matmul"]
     assert "| head_dim 128, cuDNN | 12 of 12 | **1.105 ± 0.001** |" in parts["attention"]
     assert "not measured" not in parts["matmul"] + parts["fp8"] + parts["attention"]
-    assert "| PeerMatmul | flopwatch | 11.00 µs | 11.00 µs | 12 µs: reached |" in parts["launch"]
-    assert "| PeerMatmul | torch | 10.70 µs | 10.70 µs |  |" in parts["launch"]
+    assert "| PeerMatmul | flopwatch | 11.00 µs | 11.00 µs | 1.03 | 12 µs: reached |" in parts["launch"]
+    assert "| PeerMatmul | torch | 10.70 µs | 10.70 µs |  |  |" in parts["launch"]
     assert "driver 580.1, power limit 700 W; torch 2.11.0, triton 3.6.0; 2026-11-23; kernels" in parts["origin"]
     assert len(plots(peers, None)) == 2 + 1 + 8
 
@@ -173,6 +173,18 @@ def test_a_launch_that_costs_more_than_the_goal_is_told() -> None:
     part = peer_document.launch(kept(replace(slow, case=replace(slow.case, head=head))))
 
     assert "12 µs: **not reached** |" in part
+
+
+def test_a_launch_is_told_in_units_of_the_cheapest_peers() -> None:
+    point = ATTENTION_GROUPS[0].points[0]
+    costs = {"cudnn": 40e-6, "flash2": 30e-6, "flash4": None}
+    found = [beside(point, peer, 0.1) for peer in costs]
+    found = [
+        replace(each, case=replace(each.case, base=replace(each.case.base, launch_seconds=cost)))
+        for each, cost in zip(found, costs.values(), strict=True)
+    ]
+
+    assert "| PeerAttention | flopwatch | 11.00 µs | 11.00 µs | 0.37 |" in peer_document.launch(kept(*found))
 
 
 def test_the_goals_are_of_the_points_that_suites_have() -> None:
