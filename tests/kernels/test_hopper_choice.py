@@ -303,6 +303,16 @@ def test_attention_takes_the_plain_kernel_near_where_that_won() -> None:
     assert attention(2000, head_dim=32) == ""
 
 
+@pytest.mark.parametrize("gpu", [GPU, "NVIDIA H100 80GB HBM3", "another"])
+def test_what_was_raced_before_the_kernel_had_fewer_instructions_is_not_held_against_it(gpu: str) -> None:
+    long, short = (
+        f"{batch}, 64, 64, {length}, {length}, 32, False, float16, float16" for batch, length in ((4, 4096), (16, 1024))
+    )
+
+    assert attention_config(long, TABLES, gpu=gpu, processors=132) == "192x128 s3 q2"
+    assert attention_config(short, TABLES, gpu=gpu, processors=132) == ""
+
+
 def test_attention_takes_the_plain_kernel_where_much_of_the_gpu_would_wait_for_the_last_tiles() -> None:
     assert attention(2048, head_dim=64, heads=8) == "128x128 s2 q2 pp"  # 128 tiles
     assert attention(2048, head_dim=64, heads=6) == ""  # 96 of 128 rows, 66 of 192
