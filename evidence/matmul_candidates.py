@@ -130,7 +130,7 @@ def dealt_out(
 ) -> list[list[HopperConfig]]:
     """Put those together that differ in their room for C alone, in their order.
 
-    Of two ways to share that come to the same for a shape (M, N, K) the first one is left.
+    Of two ways to share that come to the same for a shape (M, N, K) the first one is kept.
     """
     groups: dict[tuple[int, ...], dict[HopperConfig, HopperConfig]] = {}
     for config in ordered:

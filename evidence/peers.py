@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> None:
         prog="python -m evidence.peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=["measure", "docs", "plots"])
-    parser.add_argument("file", type=Path, nargs="?", help="the measurement; all under evidence/h200 for docs, plots")
+    parser.add_argument("file", type=Path, nargs="?", help="the measurement; all that are kept for docs, plots")
     parser.add_argument("--seconds", type=float, default=500.0, help="begin no point that would end after this (500)")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="only peers' cases of this name, as *fp8*row*")
     options = parser.parse_args(arguments)

@@ -133,7 +133,7 @@ TILES = (
     _config(1, 64, 32, 8, 1, 1, 2),  # 64x32, two on a multiprocessor, 128
 )
 
-#: Two of them with other room for C, in place of a step or of slices, so that its stores do not wait for each other.
+#: Two of them that store C otherwise: with room for all of it in place of a step, and in one slice in place of two.
 #: Raced beside them, and known to tables alone (docs/decisions/0009-room-for-c.md). Compiled likewise on 2026-11-25.
 ROOMIER = (
     _config(3, 64, 128, 4, 2, 2),  # 192x128
