@@ -28,7 +28,7 @@ from evidence.race import Contest, Point
 from evidence.routes import take_plain_kernels
 from flopwatch.kernels import hopper_fp8, triton_matmul_fp8
 from flopwatch.kernels.hopper_choice import predicted_cycles, schedule_of
-from flopwatch.kernels.hopper_fp8 import FP8_PROMOTED_TILES, FP8_TILES, prepare_hopper_fp8
+from flopwatch.kernels.hopper_fp8 import FP8_PROMOTED_TILES, FP8_TILES, STORED_OTHERWISE, prepare_hopper_fp8
 from flopwatch.kernels.hopper_matmul import HopperConfig
 from flopwatch.kernels.known import PLAIN
 from flopwatch.kernels.reference import matmul_reference
@@ -44,7 +44,7 @@ from flopwatch.model import Case, Choice
 from flopwatch.poison import PoisonedAllocations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import TypeAlias
 
     from evidence.race import Call, Maker
@@ -84,7 +84,7 @@ def candidates(shape: str, sums: str) -> dict[str, Config]:
     m, n, k = sizes(shape)
     tiles = FP8_TILES if sums == "fast" else FP8_PROMOTED_TILES
     ordered = sorted(
-        (replace(tile, balance=balance) for tile in tiles for balance in Balance),
+        (replace(tile, balance=balance) for tile in tiles if tile not in STORED_OTHERWISE for balance in Balance),
         # A step of 128 takes as many bytes and as many cycles as one of 64 elements of 16 bits.
         key=lambda config: predicted_cycles(
             replace(config, block_k=config.block_k // 2), m, n, k // 2, processors=PROCESSORS
@@ -94,14 +94,25 @@ def candidates(shape: str, sums: str) -> dict[str, Config]:
     chosen: list[Config] = []
     if m <= MOST_ROWS:
         chosen += [config for config in CANDIDATES if str(config) in THIN_FP8[sums != "fast"]]
-        chosen += [config for config, *_ in first if config.block_m <= MOST_ROWS and not config.shares][:MOST_LOW]
+        chosen += [config for config in first if config.block_m <= MOST_ROWS and not config.shares][:MOST_LOW]
     else:
         if m <= MOST_FP8_ROWS:
             chosen += [config for config in WIDE if str(config) in THIN_FP8[sums != "fast"]]
-        chosen += promising(first, m, n)
+        hopper = promising(first, m, n)
+        chosen += [*hopper, *stored_otherwise(hopper)]
     if m * n * k < DEPENDENT_BELOW:
         chosen += [replace(config, dependent=True) for config in chosen]
     return {str(config): config for config in chosen}
+
+
+def stored_otherwise(configs: Iterable[HopperConfig]) -> list[HopperConfig]:
+    """Return those of `STORED_OTHERWISE` that have the tile of one of these, each dealt out as that one is."""
+    return [
+        replace(other, group_m=config.group_m, balance=config.balance)
+        for config in configs
+        for other in STORED_OTHERWISE
+        if (config.block_m, config.block_n) == (other.block_m, other.block_n)
+    ]
 
 
 def drawn(shape: str, scales: str, draw: Callable[..., torch.Tensor]) -> Operands:

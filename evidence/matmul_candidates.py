@@ -29,7 +29,7 @@ from evidence.routes import take_plain_kernels
 from evidence.turns import GpuTurns, is_alive
 from flopwatch.kernels import stream_k, triton_matmul
 from flopwatch.kernels.hopper_choice import predicted_cycles, product_config, schedule_of, tiles_of
-from flopwatch.kernels.hopper_matmul import OTHER_GROUPS, ROOMIER, TILES, HopperConfig, can_multiply, hopper_matmul
+from flopwatch.kernels.hopper_matmul import OTHER_GROUPS, TILES, HopperConfig, can_multiply, hopper_matmul
 from flopwatch.kernels.hopper_short import ShortConfig, can_multiply_short, hopper_short_matmul
 from flopwatch.kernels.known import PLAIN as PLAIN_PEER
 from flopwatch.kernels.reference import matmul_reference
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 #: Multiprocessors of an H200, for which the candidates are ordered.
 PROCESSORS = 132
-#: Tiles and ways to share them that are raced for a shape, and how many of the best with other groups of rows too.
+#: Candidates of a shape, and how many of the best are raced with other groups of rows too.
 MOST, REGROUPED = 10, 2
 (PLAIN,) = stream_k.CANDIDATES
 #: Its tiles are small: raced up to here. Up to here the others are raced as they come before the launch in front of
@@ -105,14 +105,14 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Product
     """
     m, n, k = sizes(shape)
     ordered = sorted(
-        (replace(tile, balance=balance) for tile in (*TILES, *ROOMIER) for balance in Balance),
+        (replace(tile, balance=balance) for tile in TILES for balance in Balance),
         key=lambda config: predicted_cycles(config, m, n, k, processors=processors),
     )
     first = dealt_out(ordered, (m, n, k), processors=processors)
     chosen: list[ProductConfig] = []
     if m <= MOST_ROWS:
         chosen += CANDIDATES
-        chosen += [config for config, *_ in first if config.block_m <= MOST_ROWS][: MOST // 2]
+        chosen += [config for config in first if config.block_m <= MOST_ROWS][: MOST // 2]
     else:
         chosen += promising(first, m, n, processors=processors)
         if m * n * k < PLAIN_BELOW:
@@ -127,32 +127,24 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Product
 
 def dealt_out(
     ordered: Iterable[HopperConfig], shape: tuple[int, int, int], *, processors: int = PROCESSORS
-) -> list[list[HopperConfig]]:
-    """Put those together that differ in their room for C alone, in their order.
-
-    Of two ways to share that come to the same for a shape (M, N, K) the first one is kept.
-    """
-    groups: dict[tuple[int, ...], dict[HopperConfig, HopperConfig]] = {}
+) -> list[HopperConfig]:
+    """Leave out what is dealt out as an earlier one is: two ways to share may come to the same for (M, N, K)."""
+    dealt: dict[tuple[object, ...], HopperConfig] = {}
     for config in ordered:
         plan = schedule_of(config, *shape, processors=processors)
-        tile = (config.block_m, config.block_n, config.per_processor)
-        alike = groups.setdefault((*tile, plan.programs, plan.shared), {})
-        alike.setdefault(replace(config, balance=Balance.WHOLE), config)
-    return [list(group.values()) for group in groups.values()]
+        dealt.setdefault((replace(config, balance=Balance.WHOLE), plan.programs, plan.shared), config)
+    return list(dealt.values())
 
 
-def promising(
-    groups: Sequence[Sequence[HopperConfig]], m: int, n: int, *, processors: int = PROCESSORS
-) -> list[HopperConfig]:
+def promising(dealt: Sequence[HopperConfig], m: int, n: int, *, processors: int = PROCESSORS) -> list[HopperConfig]:
     """Return the first of what `dealt_out` gives, and the very first with other groups of rows, too."""
-    regrouped = [
+    regrouped = (
         replace(config, group_m=group_m)
-        for group in groups[:REGROUPED]
-        for config in group
+        for config in dealt[:REGROUPED]
         if tiles_of(config, m, n) >= 2 * processors
         for group_m in OTHER_GROUPS
-    ]
-    return [config for group in groups[:MOST] for config in group] + regrouped
+    )
+    return [*dealt[:MOST], *regrouped]
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,9 @@ def section(peers: Peers, groups: Sequence[Group], *names: str) -> str:
 
 
 def elsewhere(peers: Peers) -> str:
-    """Tell what was measured on another GPU: the groups of which there is something, without plots."""
+    """Tell what was measured on another GPU, if anything: the groups of which there is something, without plots."""
+    if not peers.beside:
+        return ""
     groups = [group for group in (*PRODUCTS, *FP8, *ATTENTION_GROUPS) if standing(peers, group).held]
     return "\n\n".join([origin(peers), section(peers, groups)])
 

@@ -21,12 +21,12 @@ from evidence.matmul_candidates import PROCESSORS
 from evidence.peer_shapes import FP8_FEW, FP8_SUMS, MATMUL_FP8
 
 from flopwatch.kernels.hopper_choice import schedule_of
-from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, FP8_TILES
+from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, FP8_TILES, STORED_OTHERWISE
 from flopwatch.kernels.hopper_matmul import HopperConfig
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.kernels.stream_k import Balance
 from flopwatch.kernels.thin_fp8 import THIN_FP8, WIDE
-from flopwatch.kernels.thin_matmul import ThinConfig
+from flopwatch.kernels.thin_matmul import MOST_ROWS, ThinConfig
 from flopwatch.measure.numbers import difference
 from flopwatch.model import Choice
 
@@ -51,11 +51,36 @@ def test_the_points_are_those_of_the_peers_and_a_few_rows_more() -> None:
 
 @pytest.mark.parametrize("sums", FP8_SUMS)
 @pytest.mark.parametrize("shape", [*MATMUL_FP8, *FEW_ROWS])
-def test_every_shape_has_a_dozen_or_two_candidates_that_a_table_may_name(shape: str, sums: str) -> None:
+def test_every_shape_has_about_a_dozen_candidates_that_a_table_may_name(shape: str, sums: str) -> None:
     configs, promotes = candidates(shape, sums), sums != "fast"
 
-    assert 10 <= sum(not config.dependent for config in configs.values()) <= 24
+    late = [config for config in configs.values() if not config.dependent]
+    assert 10 <= sum(not is_stored_otherwise(config) for config in late) <= 15
     assert set(configs) <= {*FP8_CONFIGS[promotes], *THIN_FP8[promotes]}
+
+
+def is_stored_otherwise(config: HopperConfig | ThinConfig) -> bool:
+    return isinstance(config, HopperConfig) and replace(config, group_m=8, balance=Balance.WHOLE) in STORED_OTHERWISE
+
+
+@pytest.mark.parametrize("sums", FP8_SUMS)
+@pytest.mark.parametrize("shape", MATMUL_FP8)
+def test_each_tile_that_may_store_c_otherwise_is_raced_in_both_ways(shape: str, sums: str) -> None:
+    configs = candidates(shape, sums).values()
+    ways = [
+        {
+            (config.block_m, config.group_m, config.balance, config.dependent)
+            for config in configs
+            if isinstance(config, HopperConfig) and str(config).startswith(tiles)
+        }
+        for tiles in (
+            ("192x128x128 s5 w3 c2/1", "128x128x128 s6 w2 c2/2"),
+            ("192x128x128 s4 w3 c2/2", "128x128x128 s6 w2 c1/1"),
+        )
+    ]
+
+    assert ways[0] == ways[1]
+    assert bool(ways[0]) == (int(shape.partition("x")[0]) > MOST_ROWS)
 
 
 @pytest.mark.parametrize("sums", FP8_SUMS)

@@ -19,14 +19,16 @@ from evidence.matmul_candidates import (
     Compilation,
     MatmulExperiment,
     candidates,
+    dealt_out,
     multiply,
     operands,
+    promising,
 )
 from evidence.peer_shapes import MATMUL, MATMUL_DTYPES
 from evidence.race import Point
 
 from flopwatch.kernels.hopper_choice import product_config
-from flopwatch.kernels.hopper_matmul import ROOMIER, TILES, HopperConfig
+from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
 from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig
 from flopwatch.kernels.routes import prepared_product
 from flopwatch.kernels.stream_k import Balance, Schedule, StreamKConfig
@@ -50,12 +52,38 @@ def test_every_shape_is_raced_in_both_dtypes_float16_first() -> None:
 
 
 @pytest.mark.parametrize("shape", [*MATMUL, *LAYERS])
-def test_every_shape_has_a_dozen_or_two_candidates_with_names_of_their_own(shape: str) -> None:
+def test_every_shape_has_about_a_dozen_candidates_with_names_of_their_own(shape: str) -> None:
     configs = candidates(shape)
 
     long = [config for config in configs.values() if not isinstance(config, ShortConfig)]
-    assert 10 <= sum(not comes_early(config) for config in long) <= 24
+    assert 10 <= sum(not comes_early(config) for config in long) <= 15
     assert len(set(configs.values())) == len(configs)
+
+
+def test_of_ways_to_share_that_come_to_the_same_the_first_is_raced() -> None:
+    """140 tiles are a wave and eight: WAVE shares all of them, REST the eight, SPLIT and WHOLE none."""
+    one = TILES[3]
+    ordered = [replace(one, balance=balance) for balance in (Balance.WAVE, Balance.SPLIT, Balance.REST, Balance.WHOLE)]
+
+    dealt = dealt_out(ordered, (140 * one.block_m, one.block_n, 4096))
+
+    assert dealt == ordered[:3]
+    assert dealt_out(ordered, (140 * one.block_m, one.block_n, 4096), processors=140) == ordered[:1]
+    alike = [one, replace(one, per_processor=2), replace(one, stages=3)]
+    assert dealt_out(alike, (64, 64, 4096)) == alike
+
+
+@pytest.mark.parametrize(("waves", "groups"), [(2, (4, 16)), (1.9, ())])
+def test_the_first_two_are_raced_with_other_groups_of_rows_from_two_waves_on(
+    waves: float, groups: tuple[int, ...]
+) -> None:
+    configs = [replace(TILES[4], stages=stages) for stages in range(2, 14)]  # 128x128
+
+    chosen = promising(configs, int(128 * 132 * waves), 128)
+
+    assert chosen[:10] == configs[:10]
+    assert chosen[10:] == [replace(config, group_m=group) for config in configs[:2] for group in groups]
+    assert promising(configs, 128 * 66 * 2, 128, processors=66)[10:] != []
 
 
 @pytest.mark.parametrize(("shape", "early"), [("1000x1000x1000", True), ("4096x4096x4096", False)])
@@ -144,7 +172,7 @@ def test_kernels_of_hopper_are_compiled_once_for_all_shapes_and_ways_to_share() 
         Balance.REST,
         Balance.WHOLE,
     }
-    assert len(hopper) < 2 * 2 * (len(TILES) + len(ROOMIER)) * 3
+    assert len(hopper) < 2 * 2 * len(TILES) * 3
     assert jobs == {pickle.loads(pickle.dumps(job)) for job in jobs}  # noqa: S301 - its own
 
 

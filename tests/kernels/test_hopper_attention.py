@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from itertools import product
@@ -9,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
 
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, hopper_attention, prepare
+from flopwatch.kernels.hopper_attention_softmax import rounded
 from flopwatch.kernels.reference import attention_reference
 
 if TYPE_CHECKING:
@@ -19,7 +23,8 @@ if TYPE_CHECKING:
     Normal = Callable[..., torch.Tensor]
 
 #: Runs in a process of its own, in which kernels are compiled and not interpreted. Prints as JSON the spills, ptxas's
-#: warnings, the order of what matters in the code, and what packs weights where three warpgroups share the registers.
+#: warnings, the order of what matters in the code, what packs weights where three warpgroups share the registers, and
+#: how `round_pairs` packs.
 COMPILE = """
 import json
 import torch
@@ -28,6 +33,7 @@ from flopwatch.static import kernel_facts, pretend_gpu
 from flopwatch.static.nvdisasm import run_nvdisasm
 from flopwatch.static.sass import _executable_sections, parse_listing
 from tests.kernels.assembled import serialised
+from tests.kernels.test_hopper_attention import round_pairs
 
 def empty(*shape):
     return torch.empty(shape, device="cuda", dtype=torch.float16)
@@ -52,7 +58,7 @@ with pretend_gpu("h200", tensors="meta") as recorder:
 (facts,) = kernel_facts(recorder)
 (kernel,) = recorder.compiled.values()
 (three,) = [each for each in HOPPER_ATTENTION[64] if each.name == "192x128 s2 pp"]
-packed = {}
+packed, pairs = {}, {}
 for dtype in (torch.float16, torch.bfloat16):
     with pretend_gpu("h200", tensors="meta") as recorder:
         q = torch.empty(1, 4, 1024, 64, device="cuda", dtype=dtype)
@@ -60,11 +66,25 @@ for dtype in (torch.float16, torch.bfloat16):
     (of_three,) = recorder.compiled.values()
     opcodes = [each.opcode for each in instructions(of_three.asm["cubin"])]
     packed[str(dtype)] = [opcode for opcode in opcodes if opcode.startswith(("F2FP", "PRMT"))]
+    with pretend_gpu("h200", tensors="meta") as recorder:
+        weights, halves = (torch.empty(256, device="cuda", dtype=each) for each in (torch.float32, dtype))
+        round_pairs[(1,)](weights, halves, num_warps=4)
+    (of_pairs,) = recorder.compiled.values()
+    pairs[str(dtype)] = of_pairs.asm["ptx"]
 print(json.dumps({
     "spills": facts.spill_store_bytes, "stack": facts.stack_bytes,
-    "warnings": sorted(set(serialised(kernel))), "order": list(order(kernel.asm["cubin"])), "packed": packed,
+    "warnings": sorted(set(serialised(kernel))), "order": list(order(kernel.asm["cubin"])),
+    "packed": packed, "pairs": pairs,
 }))
 """
+
+
+@gluon.jit
+def round_pairs(x_ptr, y_ptr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201 - Triton types them
+    """Round 256 elements, of which a thread has two that are neighbours."""
+    layout: gl.constexpr = gl.BlockedLayout([2], [32], [4], [0])
+    place = gl.arange(0, 256, layout=layout)
+    gl.store(y_ptr + place, rounded(gl.load(x_ptr + place), y_ptr.dtype.element_ty))
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +118,19 @@ def test_weights_are_rounded_two_by_two_and_not_swapped_afterwards(
 ) -> None:
     # Of each of three warpgroups: 32 pairs of the first block, 32 in the loop, and 16 of the output.
     assert [f"F2FP.{kind}.F32.PACK_AB"] * 3 * (32 + 32 + 16) == compiled["packed"][f"torch.{dtype}"]
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("float16", "f16x2"), ("bfloat16", "bf16x2")])
+def test_of_a_pair_the_first_is_the_lower_half(compiled: dict[str, Any], dtype: str, kind: str) -> None:
+    """PTX's ``cvt.rn.f16x2.f32 d, a, b`` puts a into the upper half of d, which is the second element in memory."""
+    ptx = compiled["pairs"][f"torch.{dtype}"]
+    loaded = re.search(r"ld\.global\.v2\.b32 \{ (%r\d+), (%r\d+) \}", ptx)
+    (converted,) = re.findall(r"cvt\.rn\.(\w+)\.f32 (%r\d+), (%r\d+), (%r\d+);", ptx)
+    stored = re.search(r"st\.global\.b32 \[[^]]+\], \{ (%r\d+) \}", ptx)
+
+    assert loaded is not None
+    assert stored is not None
+    assert converted == (kind, stored[1], loaded[2], loaded[1])
 
 
 def test_what_tma_cannot_read_is_refused(cuda: str) -> None:

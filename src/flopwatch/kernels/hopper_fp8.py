@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flopwatch.kernels.hopper_matmul import ROOMIER, TILES, can_multiply, named, prepare_hopper
+from flopwatch.kernels.hopper_matmul import TILES, HopperConfig, can_multiply, named, prepare_hopper
 
 if TYPE_CHECKING:
-    from flopwatch.kernels.hopper_matmul import HopperConfig
     from flopwatch.kernels.launch import Arrange
     from flopwatch.kernels.prepared import Prepared
     from flopwatch.kernels.workspace import Workspace
@@ -25,8 +24,14 @@ _DEPTH = 128
 #: Elements of a tile that a thread may sum, where it needs them twice.
 _MOST_PROMOTED = 64
 
+#: Two tiles that store C otherwise than those below: 192x128 has room for all of it in place of a step, 128x128 has it
+#: in one slice. Timed in ``evidence/h100/fp8-candidates-2026-11-25-roomier.json`` (docs/decisions/0009-room-for-c.md).
+STORED_OTHERWISE = (
+    HopperConfig(consumers=3, block_n=128, block_k=_DEPTH, stages=4, slices=2, c_buffers=2),
+    HopperConfig(consumers=2, block_n=128, block_k=_DEPTH, stages=6),
+)
 #: Tiles to choose from.
-FP8_TILES = tuple(replace(tile, block_k=_DEPTH) for tile in (*TILES, *ROOMIER))
+FP8_TILES = (*(replace(tile, block_k=_DEPTH) for tile in TILES), *STORED_OTHERWISE)
 #: Those of them whose sums of steps can be added in float32.
 FP8_PROMOTED_TILES = tuple(tile for tile in FP8_TILES if tile.rows * tile.block_n <= _MOST_PROMOTED * 128)
 

@@ -133,13 +133,6 @@ TILES = (
     _config(1, 64, 32, 8, 1, 1, 2),  # 64x32, two on a multiprocessor, 128
 )
 
-#: Two of them that store C otherwise: with room for all of it in place of a step, and in one slice in place of two.
-#: Raced beside them, and known to tables alone (docs/decisions/0009-room-for-c.md). Compiled likewise on 2026-11-25.
-ROOMIER = (
-    _config(3, 64, 128, 4, 2, 2),  # 192x128
-    _config(2, 64, 128, 6, 1, 1),  # 128x128
-)
-
 #: Rows of tiles that are numbered together: 8, as TILES have them, or these.
 OTHER_GROUPS = (4, 16)
 
@@ -157,7 +150,7 @@ def named(tiles: Iterable[HopperConfig]) -> Mapping[str, HopperConfig]:
 
 
 #: All that may be chosen for operands of 16 bits, by name.
-CONFIGS = named((*TILES, *ROOMIER))
+CONFIGS = named(TILES)
 
 _GLUON_DTYPES = {
     torch.float16: gl.float16,
