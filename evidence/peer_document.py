@@ -196,8 +196,8 @@ def elsewhere(peers: Peers) -> str:
     """Tell what was measured on another GPU, if anything: the groups of which there is something, without plots."""
     if not peers.beside:
         return ""
-    groups = [group for group in (*PRODUCTS, *FP8, *ATTENTION_GROUPS) if standing(peers, group).held]
-    return "\n\n".join([origin(peers), section(peers, groups)])
+    held = ([group for group in groups if standing(peers, group).held] for groups in (PRODUCTS, FP8, ATTENTION_GROUPS))
+    return "\n\n".join([origin(peers), *(section(peers, groups) for groups in held if groups)])
 
 
 def _row(each: Standing) -> tuple[str, ...]:
