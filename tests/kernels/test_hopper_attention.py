@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     Normal = Callable[..., torch.Tensor]
 
 #: Runs in a process of its own, in which kernels are compiled and not interpreted. Prints as JSON the spills, ptxas's
-#: warnings, the order of what matters in the code, what packs weights where three warpgroups share the registers, and
-#: how `round_pairs` packs.
+#: warnings, the order of what matters in the code, what packs weights where three warpgroups share the registers,
+#: where products take their rows from with and without a held Q, and how `round_pairs` packs.
 COMPILE = """
 import json
 import torch
@@ -50,6 +51,16 @@ def order(binary):
             yield "product"
         elif instruction.opcode.startswith("WARPGROUP.DEPBAR"):
             yield "wait " + instruction.operands.rpartition(" ")[2]
+        elif instruction.name in ("VOTE", "BRA", "FMUL"):
+            yield instruction.name
+
+def rows_from(config):
+    with pretend_gpu("h200", tensors="meta") as recorder:
+        q = empty(1, 4, 1024, 64)
+        hopper_attention(q, q, q, config)
+    (kernel,) = recorder.compiled.values()
+    products = [each.operands for each in instructions(kernel.asm["cubin"]) if each.name == "HGMMA"]
+    return ["memory" if operands.split(", ")[1].startswith("gdesc") else "registers" for operands in products]
 
 config = HOPPER_ATTENTION[128][0]
 with pretend_gpu("h200", tensors="meta") as recorder:
@@ -57,7 +68,8 @@ with pretend_gpu("h200", tensors="meta") as recorder:
     hopper_attention(empty(1, 4, 1024, 128), k, k, config, causal=True)
 (facts,) = kernel_facts(recorder)
 (kernel,) = recorder.compiled.values()
-(three,) = [each for each in HOPPER_ATTENTION[64] if each.name == "192x128 s2 pp"]
+named = {each.name: each for each in HOPPER_ATTENTION[64]}
+three = named["192x128 s2 pp"]
 packed, pairs = {}, {}
 for dtype in (torch.float16, torch.bfloat16):
     with pretend_gpu("h200", tensors="meta") as recorder:
@@ -75,6 +87,7 @@ print(json.dumps({
     "spills": facts.spill_store_bytes, "stack": facts.stack_bytes,
     "warnings": sorted(set(serialised(kernel))), "order": list(order(kernel.asm["cubin"])),
     "packed": packed, "pairs": pairs,
+    "rows": {name: rows_from(named[name]) for name in ("192x128 s2", "192x128 s2 h16")},
 }))
 """
 
@@ -103,13 +116,49 @@ def test_nothing_is_spilled_and_no_product_is_serialised(compiled: dict[str, Any
 
 
 def test_the_second_product_is_waited_for_behind_the_exponentials_of_the_next_block(compiled: dict[str, Any]) -> None:
-    order = compiled["order"]
+    order = [what for what in compiled["order"] if what not in ("VOTE", "BRA", "FMUL")]
     between = [
         order[place + 1 : order.index("wait 0x0", place)] for place, what in enumerate(order) if what == "wait 0x1"
     ]
 
     # One loop of each warpgroup. A thread has 64 of a block's 64 x 128 weights, and 2 rows to rescale.
     assert [["exp2"] * 66] * 2 == between
+
+
+def test_a_warp_votes_before_that_wait_and_may_skip_what_rescales_the_output_behind_it(
+    compiled: dict[str, Any],
+) -> None:
+    order = compiled["order"]
+    waits = [order.index("wait 0x0", place) for place, what in enumerate(order) if what == "wait 0x1"]
+
+    assert 2 == len(waits)
+    for wait in waits:
+        begun = len(order) - order[::-1].index("wait 0x1", len(order) - wait)
+        assert "VOTE" in order[begun:wait]
+        # A thread has 64 of the 64 x 128 elements of the output.
+        skipped = order.index("FMUL", wait)
+        assert ["BRA"] + ["FMUL"] * 64 == order[skipped - 1 : skipped + 64]
+        assert "FMUL" != order[skipped + 64]
+
+
+def test_what_is_held_of_q_is_not_read_again(compiled: dict[str, Any]) -> None:
+    rows = compiled["rows"]
+
+    # Of 64 columns in steps of 16, of the first block and in the loop, for each of three warpgroups; weights are in
+    # registers, too: of 128 keys in steps of 16, in the loop and behind it.
+    assert {"memory": 3 * 2 * 4, "registers": 3 * 2 * 8} == Counter(rows["192x128 s2"])
+    assert {"memory": 3 * 2 * 3, "registers": 3 * 2 * (8 + 1)} == Counter(rows["192x128 s2 h16"])
+
+
+def test_where_two_loops_mask_no_q_is_held(cuda: str) -> None:
+    (held,) = [config for config in HOPPER_ATTENTION[64] if config.name == "192x128 s2 h16"]
+    q, k = (torch.empty(1, 2, length, 64, device=cuda, dtype=torch.float16) for length in (1000, 1001))
+
+    assert {(False, True): 16, (True, True): 16, (False, False): 16, (True, False): 0} == {
+        (causal, aligned): prepare(q, of, of, q, held, causal=causal).constants["Q_HELD"]
+        for causal in (False, True)
+        for aligned, of in ((True, q), (False, k))
+    }
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [("float16", "F16"), ("bfloat16", "BF16")])

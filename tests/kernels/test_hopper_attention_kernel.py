@@ -26,11 +26,22 @@ if TYPE_CHECKING:
     Process = Generator[Callable[[], bool], None, None]
 
 
-def emulate(q: Floats, k: Floats, v: Floats, *, block_n: int, groups: int, stand_in: float, rows_of: int = 0) -> Floats:
+def emulate(
+    q: Floats,
+    k: Floats,
+    v: Floats,
+    *,
+    block_n: int,
+    groups: int,
+    stand_in: float,
+    rows_of: int = 0,
+    lazy: bool = False,
+) -> Floats:
     """Compute causal attention in the order of the kernel, in float32, products with a sum as one FMA.
 
     With -inf for the masked scores, as the kernel does; with a finite stand-in as its prototype did, which also let
-    each warpgroup take all blocks of its tile. Only the rows below `rows_of`, if it is given.
+    each warpgroup take all blocks of its tile. Only the rows below `rows_of`, if it is given. Lazily, a maximum counts
+    once it has grown by 8, and weights are float16.
     """
     length, head_dim = q.shape
     scale = np.float32(math.log2(math.e) / math.sqrt(head_dim))
@@ -47,15 +58,24 @@ def emulate(q: Floats, k: Floats, v: Floats, *, block_n: int, groups: int, stand
             keys = np.arange(block * block_n, min((block + 1) * block_n, length))
             scores = np.where(keys <= rows[:, None], q[rows] @ k[keys].T, np.float32(stand_in))
             new_max = np.maximum(row_max, scores.max(axis=1))
+            if lazy:
+                new_max = np.where((new_max - row_max) * scale > LAZY_GROWTH, new_max, row_max)
             held = np.where(np.isinf(new_max), np.float32(0), new_max) if guarded else new_max
             exponents = scores.astype(np.float64) * scale - (held * scale).astype(np.float64)[:, None]
             p = np.exp2(exponents.astype(np.float32))
             rescale = np.exp2((row_max - held) * scale)
             row_sum = row_sum * rescale + p.sum(axis=1)
+            if lazy:
+                assert p.max() <= 2**LAZY_GROWTH
+                p = p.astype(np.float16).astype(np.float32)
             accumulator = accumulator * rescale[:, None] + p @ v[keys]
             row_max = new_max
         out[rows] = accumulator / row_sum[:, None]
     return out
+
+
+#: Of exponents of 2, as `weigh` has it.
+LAZY_GROWTH = 8
 
 
 def operands(length: int, head_dim: int) -> tuple[Floats, Floats, Floats]:
@@ -106,6 +126,20 @@ def test_with_minus_infinity_the_numbers_are_right(head_dim: int, block_n: int, 
     found = emulate(q, k, v, block_n=block_n, groups=groups, stand_in=-math.inf)
 
     assert found == pytest.approx(attention64(q, k, v), abs=2e-5)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # -inf less -inf, of rows that have seen no key
+@pytest.mark.parametrize("size", [1.0, 30.0])
+@pytest.mark.parametrize(("head_dim", "block_n"), [(128, 128), (128, 64), (256, 64), (256, 32)])
+def test_maxima_that_count_lazily_change_no_more_than_float16_weights_do(
+    head_dim: int, block_n: int, size: float
+) -> None:
+    q, k, v = operands(500, head_dim)
+    q *= size
+
+    found = emulate(q, k, v, block_n=block_n, groups=2, stand_in=-math.inf, lazy=True)
+
+    assert found == pytest.approx(attention64(q, k, v), abs=4 * 2.0**-11)
 
 
 def test_scores_of_a_thousand_are_weighed_right() -> None:

@@ -51,6 +51,8 @@ class HopperAttentionConfig:
         ping_pong: they take turns at issuing products, so that one's softmax meets the other's products.
         polynomial: an eighth of the exponentials are computed by FMA.
         q_stages: tiles whose Q is in shared memory: 2 have room for that of the next tile, and need `own_out`.
+        q_held: columns of Q, a power of two, that stay in registers, so that products with a block of keys read fewer
+            bytes of shared memory; 0 for none. A second loop of masked blocks leaves no room for them.
         own_out: the output has shared memory of its own, so that the next Q lands while it is written.
         persistent: a program computes several tiles; else one, in the order of the hardware.
         resident: programs of a multiprocessor, 1 or, with 2 groups, 2.
@@ -62,6 +64,7 @@ class HopperAttentionConfig:
     ping_pong: bool = False
     polynomial: bool = False
     q_stages: int = 1
+    q_held: int = 0
     own_out: bool = True
     persistent: bool = True
     resident: int = 1
@@ -75,6 +78,7 @@ class HopperAttentionConfig:
         """
         words = [f"{ROWS * self.groups}x{self.block_n}", f"s{self.stages}"]
         words += [f"q{self.q_stages}"] if self.q_stages > 1 else []
+        words += [f"h{self.q_held}"] if self.q_held else []
         words += ["pp"] if self.ping_pong else []
         words += ["poly"] if self.polynomial else []
         words += [] if self.persistent else ["plain"]
@@ -99,6 +103,7 @@ HOPPER_ATTENTION: Mapping[int, tuple[HopperAttentionConfig, ...]] = MappingProxy
             _Config(block_n=64, stages=4, groups=2, resident=2),
             _Config(block_n=128, stages=3, groups=3, q_stages=2),
             _Config(block_n=128, stages=3, groups=3, q_stages=2, polynomial=True),
+            _Config(block_n=128, stages=3, groups=3, q_stages=2, q_held=32),
         ),
         64: (
             _Config(block_n=128, stages=2, groups=3),
@@ -112,6 +117,9 @@ HOPPER_ATTENTION: Mapping[int, tuple[HopperAttentionConfig, ...]] = MappingProxy
             _Config(block_n=128, stages=2, groups=3, q_stages=2, ping_pong=True),
             _Config(block_n=128, stages=2, groups=2, q_stages=2, ping_pong=True),
             _Config(block_n=128, stages=3, groups=2, q_stages=2, ping_pong=True),
+            _Config(block_n=128, stages=2, groups=3, q_held=16),
+            _Config(block_n=128, stages=2, groups=3, q_stages=2, q_held=16),
+            _Config(block_n=128, stages=3, groups=2, q_stages=2, q_held=64, ping_pong=True),
         ),
         128: (
             _Config(block_n=128, stages=2, groups=2, ping_pong=True),
@@ -121,6 +129,7 @@ HOPPER_ATTENTION: Mapping[int, tuple[HopperAttentionConfig, ...]] = MappingProxy
             _Config(block_n=64, stages=3, groups=3),
             _Config(block_n=128, stages=2, groups=2, q_stages=2, ping_pong=True),
             _Config(block_n=128, stages=2, groups=2, q_stages=2),
+            _Config(block_n=128, stages=2, groups=2, q_stages=2, q_held=128, ping_pong=True),
         ),
         256: (
             _Config(block_n=64, stages=2, groups=2, ping_pong=True, own_out=False),
@@ -187,6 +196,7 @@ def prepare(
     scale = 1 / math.sqrt(head_dim) if sm_scale is None else max(float(sm_scale), _LEAST_SCALE)
     heads_per_key = heads // k.shape[1]
     group = heads_together(batch * heads, heads_per_key, 2 * keys * head_dim * q.element_size(), programs)
+    aligned = is_aligned(queries, keys, config.block_n)
     if causal and config.persistent:
         group = choose_group(row_tiles, batch * heads, programs, group, ROWS * config.groups, config.block_n)
     return Prepared(
@@ -211,12 +221,13 @@ def prepare(
             "GROUPS": config.groups,
             "CAUSAL": causal,
             "WHOLE": keys % config.block_n == 0,
-            "ALIGNED": is_aligned(queries, keys, config.block_n),
+            "ALIGNED": aligned,
             "HALVED": causal and is_halved(queries, keys, ROWS * config.groups, config.block_n),
             "PING_PONG": config.ping_pong,
             "POLYNOMIAL": config.polynomial,
             "OWN_OUT": config.own_out,
             "Q_STAGES": config.q_stages,
+            "Q_HELD": 0 if causal and not aligned else config.q_held,
             "REGISTERS": _REGISTERS[config.groups, config.resident],
             "num_warps": 4,
             "maxnreg": _LAUNCH_REGISTERS[config.resident],

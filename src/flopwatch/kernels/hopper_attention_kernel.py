@@ -17,25 +17,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from flopwatch.kernels import tma_copies
+from flopwatch.kernels.hopper_attention_block import attend, matrix, next_slot, score
 from flopwatch.kernels.hopper_attention_softmax import halves, joined, masked, rounded, sum_in_threads, weigh
 from flopwatch.kernels.hopper_attention_tiles import count_blocks, count_turns, count_whole_blocks, find_tile
 from flopwatch.kernels.hopper_attention_turns import give_turn, take_turn
-
-
-@gluon.jit
-def _next(slot, phase, STAGES: gl.constexpr):
-    """Step on in a ring."""
-    slot += 1
-    if slot == STAGES:
-        slot = 0
-        phase ^= 1
-    return slot, phase
-
-
-@gluon.jit
-def _matrix(buffers, index):
-    """View one of [n, 1, 1, rows, columns] buffers as a matrix."""
-    return buffers.index(index).reshape([buffers.shape[3], buffers.shape[4]])
 
 
 @gluon.jit
@@ -66,7 +51,7 @@ def _produce(descriptors, buffers, barriers, sizes, GROUPS: gl.constexpr, CAUSAL
             mbarrier.wait(q_empty.index(place), q_phase)
             mbarrier.expect(q_full.index(place), q_desc.block_type.nbytes)
             tma_copies.load(q_desc, [batch, head, row + group * ROWS, 0], q_full.index(place), q_buf.index(place))
-        q_slot, q_phase = _next(q_slot, q_phase, Q_STAGES)
+        q_slot, q_phase = next_slot(q_slot, q_phase, Q_STAGES)
         key_head = head // heads_per_key
         blocks = count_blocks(row, row + BLOCK_M, queries, keys, CAUSAL, BLOCK_N)
         for block in range(blocks):
@@ -77,66 +62,7 @@ def _produce(descriptors, buffers, barriers, sizes, GROUPS: gl.constexpr, CAUSAL
             mbarrier.wait(v_empty.index(slot), phase)
             mbarrier.expect(v_full.index(slot), v_desc.block_type.nbytes)
             tma_copies.load(v_desc, [batch, key_head, key, 0], v_full.index(slot), v_buf.index(slot))
-            slot, phase = _next(slot, phase, STAGES)
-
-
-@gluon.jit
-def _attend(
-    q,
-    k_buf,
-    v_buf,
-    barriers,
-    state,
-    place,
-    has_next,
-    scale,
-    GROUP: gl.constexpr,
-    GROUPS: gl.constexpr,
-    MASKED: gl.constexpr,
-    CAUSAL: gl.constexpr,
-    PING_PONG: gl.constexpr,
-    POLYNOMIAL: gl.constexpr,
-    S_L: gl.constexpr,
-    O_L: gl.constexpr,
-    P_L: gl.constexpr,
-):
-    """Take in one more block: its scores while the weights of the block before meet their values."""
-    accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase = state
-    first_key, first_row, offset, keys = place
-    _, _, k_full, k_empty, v_full, v_empty = barriers
-    STAGES: gl.constexpr = k_buf.shape[0]
-    ROWS: gl.constexpr = q.shape[0]
-    BLOCK_N: gl.constexpr = k_buf.shape[3]
-    take_turn(GROUP, PING_PONG)
-    nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_L)
-    scores = warpgroup_mma(q, _matrix(k_buf, slot).permute((1, 0)), nothing, use_acc=False, is_async=True)
-    mbarrier.wait(v_full.index(v_slot), v_phase)
-    accumulator = warpgroup_mma(weights, _matrix(v_buf, v_slot), accumulator, is_async=True)
-    give_turn((GROUP + 1) % GROUPS, PING_PONG)
-    scores = warpgroup_mma_wait(1, deps=(scores,))
-    mbarrier.arrive(k_empty.index(slot), count=1)
-    if MASKED:
-        scores = masked(scores, first_key, first_row, offset, keys, CAUSAL, S_L)
-    p, row_max, rescale = weigh(scores, row_max, scale, MASKED, POLYNOMIAL)
-    sums = sum_in_threads(p)
-    row_sum = row_sum * gl.expand_dims(
-        gl.convert_layout(rescale, gl.SliceLayout(1, sums.type.layout), assert_trivial=True), 1
-    )
-    row_sum = row_sum + sums
-    used = v_slot
-    v_slot = slot
-    v_phase = phase
-    slot, phase = _next(slot, phase, STAGES)
-    # The wait for the next K stands here on purpose: its spin loop ends the basic block, so that ptxas cannot hoist the
-    # wait for the second product above the exponentials. It does otherwise, and the overlap is lost.
-    mbarrier.wait(k_full.index(slot), phase, pred=has_next)
-    accumulator, weights = warpgroup_mma_wait(0, deps=(accumulator, weights))
-    mbarrier.arrive(v_empty.index(used), count=1)
-    accumulator = accumulator * gl.expand_dims(
-        gl.convert_layout(rescale, gl.SliceLayout(1, O_L), assert_trivial=True), 1
-    )
-    weights = gl.convert_layout(rounded(p, k_buf.dtype), P_L, assert_trivial=True)
-    return accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase
+            slot, phase = next_slot(slot, phase, STAGES)
 
 
 @gluon.jit
@@ -155,6 +81,7 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
     PING_PONG: gl.constexpr,
     POLYNOMIAL: gl.constexpr,
     OWN_OUT: gl.constexpr,
+    Q_HELD: gl.constexpr,
 ):
     """Compute 64 rows of each tile of this program; one warpgroup."""
     _, _, _, out_desc = descriptors
@@ -169,6 +96,9 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
     S_L: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16])
     O_L: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, HEAD_DIM, 16])
     P_L: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=O_L, k_width=2)
+    Q_L: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=S_L, k_width=2)
+    # 64 or 128 multiplications between two products are worth a branch, and fewer are not.
+    LAZY: gl.constexpr = GROUPS == 2 and HEAD_DIM >= 128  # noqa: PLR2004
     # Of the block that the diagonal touches, the first of two groups sees the first half alone, and the second one all
     # of that half.
     FIRST_KEYS: gl.constexpr = BLOCK_N // 2 if HALVED and GROUP == 0 else BLOCK_N
@@ -203,16 +133,23 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
             mbarrier.arrive(k_empty.index(slot), count=1)
             mbarrier.wait(v_full.index(slot), phase)
             mbarrier.arrive(v_empty.index(slot), count=1)
-            slot, phase = _next(slot, phase, STAGES)
+            slot, phase = next_slot(slot, phase, STAGES)
 
         place = q_slot * GROUPS + GROUP
-        q = _matrix(q_buf, place)
+        q_left = matrix(q_buf, place)
         mbarrier.wait(q_full.index(place), q_phase)
+        q_held = q_left
+        if Q_HELD:
+            q_held = q_left.slice(0, Q_HELD, 1).load(Q_L)
         mbarrier.wait(k_full.index(slot), phase)
         nothing = gl.zeros([ROWS, FIRST_KEYS], gl.float32, F_L)
         take_turn(GROUP, PING_PONG)
-        first_k = _matrix(k_buf, slot).slice(0, FIRST_KEYS)
-        scores = warpgroup_mma(q, first_k.permute((1, 0)), nothing, use_acc=False, is_async=True)
+        first_k = matrix(k_buf, slot).slice(0, FIRST_KEYS)
+        first_q = q_held
+        if Q_HELD:
+            F_Q_L: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=F_L, k_width=2)
+            first_q = gl.convert_layout(q_held, F_Q_L, assert_trivial=True)
+        scores = score((first_q, q_left), first_k, nothing, Q_HELD)
         give_turn((GROUP + 1) % GROUPS, PING_PONG)
         scores = warpgroup_mma_wait(0, deps=(scores,))
         mbarrier.arrive(k_empty.index(slot), count=1)
@@ -225,7 +162,7 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
         elif CAUSAL or not WHOLE:
             scores = masked(scores, first_key, first_row, offset, keys, CAUSAL, F_L)
         row_max = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, F_L))
-        p, row_max, _rescale = weigh(scores, row_max, scale, CAUSAL or not WHOLE, POLYNOMIAL)
+        p, row_max, _rescale = weigh(scores, row_max, scale, CAUSAL or not WHOLE, POLYNOMIAL, False)
         if HALVED and GROUP == 0:
             row_max = gl.convert_layout(row_max, gl.SliceLayout(1, S_L), assert_trivial=True)
             p = gl.convert_layout(joined(p, gl.zeros_like(p)), S_L, assert_trivial=True)
@@ -234,15 +171,15 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
         accumulator = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_L)
         v_slot = slot
         v_phase = phase
-        slot, phase = _next(slot, phase, STAGES)
+        slot, phase = next_slot(slot, phase, STAGES)
         mbarrier.wait(k_full.index(slot), phase, pred=blocks > 1)
 
         block = blocks - 2
         if CAUSAL and not ALIGNED:
             further = max(blocks - 1 - count_whole_blocks(first_row, queries, keys, CAUSAL, BLOCK_N), 0)
             for _further in range(further):
-                accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase = _attend(
-                    q,
+                accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase = attend(
+                    (q_held, q_left),
                     k_buf,
                     v_buf,
                     barriers,
@@ -256,14 +193,15 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
                     CAUSAL,
                     PING_PONG,
                     POLYNOMIAL,
+                    Q_HELD,
+                    LAZY,
                     S_L,
-                    O_L,
                     P_L,
                 )
                 block -= 1
         for left in range(block + 1):
-            accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase = _attend(
-                q,
+            accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase = attend(
+                (q_held, q_left),
                 k_buf,
                 v_buf,
                 barriers,
@@ -277,15 +215,16 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
                 CAUSAL,
                 PING_PONG,
                 POLYNOMIAL,
+                Q_HELD,
+                LAZY,
                 S_L,
-                O_L,
                 P_L,
             )
 
         if OWN_OUT:
             mbarrier.arrive(q_empty.index(place), count=1)  # all products with Q are done: the next one may land
         mbarrier.wait(v_full.index(v_slot), v_phase)
-        accumulator = warpgroup_mma(weights, _matrix(v_buf, v_slot), accumulator, is_async=True)
+        accumulator = warpgroup_mma(weights, matrix(v_buf, v_slot), accumulator, is_async=True)
         batch = head // heads
         head = head % heads
         if GROUPS == 2:  # noqa: PLR2004 - divisions, of which finding a tile is full, take as long as the product
@@ -295,13 +234,13 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
         accumulator, weights = warpgroup_mma_wait(0, deps=(accumulator, weights))
         mbarrier.arrive(v_empty.index(v_slot), count=1)
         tma.store_wait(0)  # the output of the tile before has left its buffer
-        _matrix(out_buf, GROUP).store((accumulator * gl.expand_dims(inverse, 1)).to(k_buf.dtype))
+        matrix(out_buf, GROUP).store((accumulator * gl.expand_dims(inverse, 1)).to(k_buf.dtype))
         fence_async_shared()
         tma_copies.store(out_desc, [batch, head, first_row, 0], out_buf.index(GROUP))
         if not OWN_OUT:
             tma.store_wait(0)
             mbarrier.arrive(q_empty.index(place), count=1)
-        q_slot, q_phase = _next(q_slot, q_phase, Q_STAGES)
+        q_slot, q_phase = next_slot(q_slot, q_phase, Q_STAGES)
     tma.store_wait(0)
     if GROUP == 0:
         take_turn(0, PING_PONG)  # the arrival that nobody waits for
@@ -331,6 +270,7 @@ def hopper_attention_kernel(
     POLYNOMIAL: gl.constexpr,
     OWN_OUT: gl.constexpr,
     Q_STAGES: gl.constexpr,
+    Q_HELD: gl.constexpr,
     REGISTERS: gl.constexpr,
 ):
     """Compute attention of all heads.
@@ -352,11 +292,12 @@ def hopper_attention_kernel(
     diagonal or the end touches.
 
     Numerics and limits: scores, softmax and sums in float32, the sums of a row put together only at the end; the
-    weights are rounded to the dtype for the second product. Rows that see no key are 0. What lies past a length is
-    neither read nor stored, but values before it must be finite even where a query does not see them: 0 * inf is NaN.
-    `scale` is positive. WHOLE says that `keys` is a multiple of BLOCK_N, ALIGNED that no group has a second masked
-    block, HALVED that the diagonal begins at the first key of a block for the first of two groups, in its middle for
-    the second. Sizes, and the number of tiles, are below 2**31.
+    weights, of up to 1 or, in two warpgroups of head_dim 128 and 256, 2**8, are rounded to the dtype for the second
+    product. Rows that see no key are 0. What lies past a length is neither read nor stored, but values before it must
+    be finite even where a query does not see them: 0 * inf is NaN. `scale` is positive. WHOLE says that `keys` is a
+    multiple of BLOCK_N, ALIGNED that no group has a second masked block, HALVED that the diagonal begins at the first
+    key of a block for the first of two groups, in its middle for the second. Q_HELD columns of Q stay in registers.
+    Sizes, and the number of tiles, are below 2**31.
     """
     ROWS: gl.constexpr = q_desc.block_type.shape[2]
     BLOCK_N: gl.constexpr = k_desc.block_type.shape[2]
@@ -394,9 +335,9 @@ def hopper_attention_kernel(
         gl.warp_specialize(
             [
                 (_consume, (descriptors, buffers, barriers, sizes, scale, 0, GROUPS,
-                            CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT)),
+                            CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
                 (_consume, (descriptors, buffers, barriers, sizes, scale, 1, GROUPS,
-                            CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT)),
+                            CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
                 (_produce, (descriptors, buffers, barriers, sizes, GROUPS, CAUSAL)),
             ],
             [4, 1],
@@ -406,11 +347,11 @@ def hopper_attention_kernel(
         gl.warp_specialize(
             [
                 (_consume, (descriptors, buffers, barriers, sizes, scale, 0, GROUPS,
-                            CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT)),
+                            CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
                 (_consume, (descriptors, buffers, barriers, sizes, scale, 1, GROUPS,
-                            CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT)),
+                            CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
                 (_consume, (descriptors, buffers, barriers, sizes, scale, 2, GROUPS,
-                            CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT)),
+                            CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
                 (_produce, (descriptors, buffers, barriers, sizes, GROUPS, CAUSAL)),
             ],
             [4, 4, 1],

@@ -98,16 +98,81 @@ def sum_in_threads(p):
 
 
 @gluon.jit
-def weigh(scores, row_max, scale, MASKED: gl.constexpr, POLYNOMIAL: gl.constexpr):
+def weigh(scores, row_max, scale, MASKED: gl.constexpr, POLYNOMIAL: gl.constexpr, LAZY: gl.constexpr):
     """Return the weights of a block, the new maxima, and by what all earlier weights are to be multiplied.
+
+    If LAZY, what counts as a row's maximum stays until a score would have a weight above 2**8, which float16 rounds as
+    well as one below 1: most blocks then leave earlier weights as they are (`rescaled`).
 
     A row without any key so far has the maximum -inf, and -inf - -inf is NaN; it is held against 0 instead. A finite
     stand-in for -inf will not do: ``s * scale - m * scale`` is one FMA, whose product is not rounded while that of
     ``m * scale`` is, so that of s = m = -1e30 remains 4e20 and not 0, whose exp2 is infinite (head_dim 64 and 256).
     """
     new_max = gl.maximum(row_max, gl.max(scores, axis=1))
+    GROWTH: gl.constexpr = 8.0
+    if LAZY:
+        new_max = gl.where((new_max - row_max) * scale > GROWTH, new_max, row_max)
     held = new_max
     if MASKED:
         held = gl.where(new_max == float("-inf"), 0.0, new_max)
     p = _exp2(scores * scale - gl.expand_dims(held * scale, 1), POLYNOMIAL and not MASKED)
     return p, new_max, gl.exp2((row_max - held) * scale)
+
+
+@gluon.jit
+def marked(rescale, LAZY: gl.constexpr):
+    """Return the factors of 64 rows; if LAZY, -1 for all of a warp's 16 rows, two a thread, where all have 1."""
+    if LAZY:
+        return gl.inline_asm_elementwise(
+            """{
+            .reg .pred other;
+            setp.neu.f32 other, $2, 0f3F800000;
+            @!other setp.neu.f32 other, $3, 0f3F800000;
+            vote.sync.any.pred other, other, 0xFFFFFFFF;
+            selp.f32 $0, $2, 0fBF800000, other;
+            selp.f32 $1, $3, 0fBF800000, other;
+            }""",
+            "=f,=f,f,f",
+            [rescale],
+            dtype=gl.float32,
+            is_pure=False,
+            pack=2,
+        )
+    else:  # noqa: RET505 - as above
+        return rescale
+
+
+@gluon.constexpr_function
+def _multiplication(elements):
+    """Return PTX that multiplies elements of a thread by their factors, unless the first factor is negative."""
+    products = "".join(f"mul.f32 ${i}, ${i}, ${2 * elements + i};\n" for i in range(elements))
+    return (
+        "{\n.reg .pred skipped;\n"
+        f"setp.lt.f32 skipped, ${2 * elements}, 0f00000000;\n@skipped bra.uni done;\n{products}done:\n}}"
+    )
+
+
+@gluon.constexpr_function
+def _operands(elements):
+    """Return the operands of `_multiplication`: what is written, the same as it was, and the factors."""
+    return ",".join(["=f"] * elements + [str(i) for i in range(elements)] + ["f"] * elements)
+
+
+@gluon.jit
+def rescaled(accumulator, factors, LAZY: gl.constexpr):
+    """Multiply rows of the output by their factors; if LAZY, a warp skips that where `marked` says so."""
+    L: gl.constexpr = accumulator.type.layout
+    factors = gl.expand_dims(gl.convert_layout(factors, gl.SliceLayout(1, L), assert_trivial=True), 1)
+    if LAZY:
+        THREADS: gl.constexpr = 128
+        ELEMENTS: gl.constexpr = accumulator.shape[0] * accumulator.shape[1] // THREADS
+        return gl.inline_asm_elementwise(
+            _multiplication(ELEMENTS),
+            _operands(ELEMENTS),
+            [accumulator, factors],
+            dtype=gl.float32,
+            is_pure=True,
+            pack=ELEMENTS,
+        )
+    else:  # noqa: RET505 - as above
+        return accumulator * factors
