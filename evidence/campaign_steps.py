@@ -410,9 +410,9 @@ STEPS: tuple[Step, ...] = (
         "tests/kernels/test_hopper_attention.py",
         "-m",
         "gpu",
-        expected_s=540.0,
-        origin="reckoned: 48 processes, as hopper-attention-tests",
-        limit_s=1200.0,
+        expected_s=860.0,
+        origin="reckoned: 78 processes, as hopper-attention-tests",
+        limit_s=1800.0,
     ),
 )
 _NO_GPU = "needs no GPU"

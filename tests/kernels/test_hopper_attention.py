@@ -15,7 +15,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, hopper_attention, prepare
-from flopwatch.kernels.hopper_attention_softmax import rounded
+from flopwatch.kernels.hopper_attention_softmax import marked, rescaled, rounded
 from flopwatch.kernels.reference import attention_reference
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Runs in a process of its own, in which kernels are compiled and not interpreted. Prints as JSON the spills, ptxas's
 #: warnings, the order of what matters in the code, what packs weights where three warpgroups share the registers,
-#: where products take their rows from with and without a held Q, and how `round_pairs` packs.
+#: where products take their rows from with and without a held Q, how `round_pairs` packs and `rescale_rows` rescales.
 COMPILE = """
 import json
 import torch
@@ -34,7 +34,7 @@ from flopwatch.static import kernel_facts, pretend_gpu
 from flopwatch.static.nvdisasm import run_nvdisasm
 from flopwatch.static.sass import _executable_sections, parse_listing
 from tests.kernels.assembled import serialised
-from tests.kernels.test_hopper_attention import round_pairs
+from tests.kernels.test_hopper_attention import rescale_rows, round_pairs
 
 def empty(*shape):
     return torch.empty(shape, device="cuda", dtype=torch.float16)
@@ -51,7 +51,7 @@ def order(binary):
             yield "product"
         elif instruction.opcode.startswith("WARPGROUP.DEPBAR"):
             yield "wait " + instruction.operands.rpartition(" ")[2]
-        elif instruction.name in ("VOTE", "BRA", "FMUL"):
+        elif instruction.name in ("VOTE", "BRA", "FMUL", "STSM", "UTMASTG", "DEPBAR"):
             yield instruction.name
 
 def rows_from(config):
@@ -62,12 +62,20 @@ def rows_from(config):
     products = [each.operands for each in instructions(kernel.asm["cubin"]) if each.name == "HGMMA"]
     return ["memory" if operands.split(", ")[1].startswith("gdesc") else "registers" for operands in products]
 
-config = HOPPER_ATTENTION[128][0]
-with pretend_gpu("h200", tensors="meta") as recorder:
-    k = empty(1, 2, 1024, 128)
-    hopper_attention(empty(1, 4, 1024, 128), k, k, config, causal=True)
-(facts,) = kernel_facts(recorder)
-(kernel,) = recorder.compiled.values()
+spills, stack, warnings, orders = 0, 0, set(), {}
+for head_dim, name in (
+    (128, "128x128 s2 pp"), (128, "128x128 s2 q2 h128 pp"),
+    (256, "128x64 s2"), (256, "128x64 s2 o2"), (64, "192x128 s2"),
+):
+    (config,) = [each for each in HOPPER_ATTENTION[head_dim] if each.name == name]
+    with pretend_gpu("h200", tensors="meta") as recorder:
+        k = empty(1, 2, 1024, head_dim)
+        hopper_attention(empty(1, 4, 1024, head_dim), k, k, config, causal=True)
+    (facts,) = kernel_facts(recorder)
+    (kernel,) = recorder.compiled.values()
+    spills, stack = spills + facts.spill_store_bytes, stack + facts.stack_bytes
+    warnings |= set(serialised(kernel))
+    orders[f"{head_dim}: {name}"] = list(order(kernel.asm["cubin"]))
 named = {each.name: each for each in HOPPER_ATTENTION[64]}
 three = named["192x128 s2 pp"]
 packed, pairs = {}, {}
@@ -83,10 +91,12 @@ for dtype in (torch.float16, torch.bfloat16):
         round_pairs[(1,)](weights, halves, num_warps=4)
     (of_pairs,) = recorder.compiled.values()
     pairs[str(dtype)] = of_pairs.asm["ptx"]
+with pretend_gpu("h200", tensors="meta") as recorder:
+    rescale_rows[(1,)](empty(64, 16).float(), empty(64).float(), num_warps=4)
+(of_rows,) = recorder.compiled.values()
 print(json.dumps({
-    "spills": facts.spill_store_bytes, "stack": facts.stack_bytes,
-    "warnings": sorted(set(serialised(kernel))), "order": list(order(kernel.asm["cubin"])),
-    "packed": packed, "pairs": pairs,
+    "spills": spills, "stack": stack, "warnings": sorted(warnings), "orders": orders,
+    "packed": packed, "pairs": pairs, "rescaled": of_rows.asm["ptx"],
     "rows": {name: rows_from(named[name]) for name in ("192x128 s2", "192x128 s2 h16")},
 }))
 """
@@ -98,6 +108,17 @@ def round_pairs(x_ptr, y_ptr):  # type: ignore[no-untyped-def] # noqa: ANN001, A
     layout: gl.constexpr = gl.BlockedLayout([2], [32], [4], [0])
     place = gl.arange(0, 256, layout=layout)
     gl.store(y_ptr + place, rounded(gl.load(x_ptr + place), y_ptr.dtype.element_ty))
+
+
+@gluon.jit
+def rescale_rows(x_ptr, factor_ptr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201 - Triton types them
+    """Rescale 64 rows of 16 elements, as those of a warpgroup are, of which a thread has 4 in either of 2 rows."""
+    layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 16, 16])
+    rows = gl.arange(0, 64, layout=gl.SliceLayout(1, layout))
+    columns = gl.arange(0, 16, layout=gl.SliceLayout(0, layout))
+    place = gl.expand_dims(rows, 1) * 16 + gl.expand_dims(columns, 0)
+    factors = marked(gl.load(factor_ptr + rows), True)  # noqa: FBT003 - Triton's
+    gl.store(x_ptr + place, rescaled(gl.load(x_ptr + place), factors, True))  # noqa: FBT003 - as above
 
 
 @pytest.fixture(scope="module")
@@ -115,30 +136,81 @@ def test_nothing_is_spilled_and_no_product_is_serialised(compiled: dict[str, Any
     assert (0, 0, []) == (compiled["spills"], compiled["stack"], compiled["warnings"])
 
 
-def test_the_second_product_is_waited_for_behind_the_exponentials_of_the_next_block(compiled: dict[str, Any]) -> None:
-    order = [what for what in compiled["order"] if what not in ("VOTE", "BRA", "FMUL")]
-    between = [
-        order[place + 1 : order.index("wait 0x0", place)] for place, what in enumerate(order) if what == "wait 0x1"
-    ]
-
-    # One loop of each warpgroup. A thread has 64 of a block's 64 x 128 weights, and 2 rows to rescale.
-    assert [["exp2"] * 66] * 2 == between
+def loops(order: list[str]) -> list[tuple[list[str], list[str]]]:
+    """Return of each warpgroup's loop what stands between the waits for its products, and what behind them."""
+    begun = [place + 1 for place, what in enumerate(order) if what == "wait 0x1"]
+    ends = [order.index("wait 0x0", place) for place in begun]
+    return [(order[place:end], order[end + 1 :]) for place, end in zip(begun, ends, strict=True)]
 
 
-def test_a_warp_votes_before_that_wait_and_may_skip_what_rescales_the_output_behind_it(
-    compiled: dict[str, Any],
+@pytest.mark.parametrize(
+    ("name", "exponentials", "groups"),
+    [
+        ("128: 128x128 s2 pp", 64, 2),
+        ("128: 128x128 s2 q2 h128 pp", 64, 2),
+        ("256: 128x64 s2", 32, 2),
+        ("64: 192x128 s2", 64, 3),
+    ],
+)
+def test_the_second_product_is_waited_for_behind_the_exponentials_of_the_next_block(
+    compiled: dict[str, Any], name: str, exponentials: int, groups: int
 ) -> None:
-    order = compiled["order"]
-    waits = [order.index("wait 0x0", place) for place, what in enumerate(order) if what == "wait 0x1"]
+    between = [[what for what in each if what in ("exp2", "product")] for each, _ in loops(compiled["orders"][name])]
 
-    assert 2 == len(waits)
-    for wait in waits:
-        begun = len(order) - order[::-1].index("wait 0x1", len(order) - wait)
-        assert "VOTE" in order[begun:wait]
-        # A thread has 64 of the 64 x 128 elements of the output.
-        skipped = order.index("FMUL", wait)
-        assert ["BRA"] + ["FMUL"] * 64 == order[skipped - 1 : skipped + 64]
-        assert "FMUL" != order[skipped + 64]
+    # A thread has half as many of a block's weights of 64 rows as that has keys, and 2 rows to rescale.
+    assert [["exp2"] * (exponentials + 2)] * groups == between
+
+
+@pytest.mark.parametrize(
+    ("name", "elements"), [("128: 128x128 s2 pp", 64), ("128: 128x128 s2 q2 h128 pp", 64), ("256: 128x64 s2", 128)]
+)
+def test_a_warp_votes_before_that_wait_and_may_skip_what_rescales_the_output_behind_it(
+    compiled: dict[str, Any], name: str, elements: int
+) -> None:
+    for between, behind in loops(compiled["orders"][name]):
+        assert 1 == between.count("VOTE")
+        skipped = behind.index("FMUL")
+        assert ["BRA"] + ["FMUL"] * elements == behind[skipped - 1 : skipped + elements]
+        assert "FMUL" != behind[skipped + elements]
+
+
+def test_half_an_output_is_written_once_the_other_half_has_left(compiled: dict[str, Any]) -> None:
+    stores = [what for what in compiled["orders"]["256: 128x64 s2 o2"] if what in ("STSM", "UTMASTG", "DEPBAR")]
+
+    # Of 64 rows, 128 columns: 64 elements a thread, 8 at a time, once what was there before has left.
+    half = ["DEPBAR", *["STSM"] * 8, "UTMASTG"]
+    assert [*half, *half, "DEPBAR"] * 2 == stores
+
+
+def test_three_warpgroups_rescale_without_a_vote(compiled: dict[str, Any]) -> None:
+    assert all("VOTE" not in between for between, _ in loops(compiled["orders"]["64: 192x128 s2"]))
+
+
+def test_a_warp_skips_its_rows_where_all_their_factors_are_one(compiled: dict[str, Any]) -> None:
+    """PTX: either row's factor that is not 1 votes for all of the warp, without which both are -1, and that skips."""
+    lines = [line.strip() for line in compiled["rescaled"].splitlines()]
+    vote = lines.index("vote.sync.any.pred other, other, 0xFFFFFFFF;")
+    first, second = (
+        re.fullmatch(r"(?:@!other )?setp\.neu\.f32 other, (%r\d+), 0f3F800000;", line)
+        for line in lines[vote - 2 : vote]
+    )
+    assert first is not None
+    assert second is not None
+    assert "@!other" in second[0]
+    assert "@" not in first[0]
+    marks = [
+        re.fullmatch(r"selp\.f32 (%r\d+), (%r\d+), 0fBF800000, other;", line) for line in lines[vote + 1 : vote + 3]
+    ]
+    assert [first[1], second[1]] == [mark[2] for mark in marks if mark is not None]
+
+    test = next(place for place, line in enumerate(lines) if line.startswith("setp.lt.f32 skipped"))
+    of_first, of_second = (mark[1] for mark in marks if mark is not None)
+    assert [f"setp.lt.f32 skipped, {of_first}, 0f00000000;", "@skipped bra.uni done;"] == lines[test : test + 2]
+    products = [re.fullmatch(r"mul\.f32 (%r\d+), (%r\d+), (%r\d+);", line) for line in lines[test + 2 : test + 10]]
+    assert all(each is not None and each[1] == each[2] for each in products)
+    # A thread has 2 elements in a row, and 2 in one 8 below.
+    assert [of_first, of_first, of_second, of_second] * 2 == [each[3] for each in products if each is not None]
+    assert "done:" == lines[test + 10]
 
 
 def test_what_is_held_of_q_is_not_read_again(compiled: dict[str, Any]) -> None:
@@ -207,7 +279,7 @@ def test_every_configuration_fits_the_shared_memory_of_a_program(head_dim: int, 
     q = torch.empty(1, 2, 256, head_dim, device=cuda, dtype=torch.float16)
     for config in HOPPER_ATTENTION[head_dim]:
         q_desc, k_desc, *_ = prepare(q, q, q, q, config, causal=True).arguments
-        rows = config.groups * (config.q_stages + config.own_out) * q_desc.block_shape[2]
+        rows = config.groups * (config.q_stages + config.own_out / config.out_parts) * q_desc.block_shape[2]
         keys = 2 * config.stages * k_desc.block_shape[2]
 
         assert config.resident * ((rows + keys) * head_dim * 2 + 2048) <= 232448

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from flopwatch.kernels.hopper_attention import ROWS
+from flopwatch.kernels.hopper_attention_softmax import lazy_growth
 from flopwatch.kernels.hopper_attention_tiles import count_blocks, count_turns, find_tile
 
 if TYPE_CHECKING:
@@ -36,12 +37,13 @@ def emulate(
     stand_in: float,
     rows_of: int = 0,
     lazy: bool = False,
+    maxima: list[tuple[bool, bool]] | None = None,
 ) -> Floats:
     """Compute causal attention in the order of the kernel, in float32, products with a sum as one FMA.
 
     With -inf for the masked scores, as the kernel does; with a finite stand-in as its prototype did, which also let
     each warpgroup take all blocks of its tile. Only the rows below `rows_of`, if it is given. Lazily, a maximum counts
-    once it has grown by 8, and weights are float16.
+    once it has grown by 8, and weights are float16; `maxima` is told of each block whether one was held, and one grew.
     """
     length, head_dim = q.shape
     scale = np.float32(math.log2(math.e) / math.sqrt(head_dim))
@@ -59,23 +61,24 @@ def emulate(
             scores = np.where(keys <= rows[:, None], q[rows] @ k[keys].T, np.float32(stand_in))
             new_max = np.maximum(row_max, scores.max(axis=1))
             if lazy:
-                new_max = np.where((new_max - row_max) * scale > LAZY_GROWTH, new_max, row_max)
+                largest = new_max
+                new_max = np.where((largest - row_max) * scale > lazy_growth(), largest, row_max)
+                if maxima is not None:
+                    maxima.append(
+                        (bool((largest > new_max).any()), bool(((new_max > row_max) & np.isfinite(row_max)).any()))
+                    )
             held = np.where(np.isinf(new_max), np.float32(0), new_max) if guarded else new_max
             exponents = scores.astype(np.float64) * scale - (held * scale).astype(np.float64)[:, None]
             p = np.exp2(exponents.astype(np.float32))
             rescale = np.exp2((row_max - held) * scale)
             row_sum = row_sum * rescale + p.sum(axis=1)
             if lazy:
-                assert p.max() <= 2**LAZY_GROWTH
+                assert p.max() <= 2.0 ** lazy_growth()
                 p = p.astype(np.float16).astype(np.float32)
             accumulator = accumulator * rescale[:, None] + p @ v[keys]
             row_max = new_max
         out[rows] = accumulator / row_sum[:, None]
     return out
-
-
-#: Of exponents of 2, as `weigh` has it.
-LAZY_GROWTH = 8
 
 
 def operands(length: int, head_dim: int) -> tuple[Floats, Floats, Floats]:
@@ -137,9 +140,16 @@ def test_maxima_that_count_lazily_change_no_more_than_float16_weights_do(
     q, k, v = operands(500, head_dim)
     q *= size
 
-    found = emulate(q, k, v, block_n=block_n, groups=2, stand_in=-math.inf, lazy=True)
+    maxima: list[tuple[bool, bool]] = []
+    found = emulate(q, k, v, block_n=block_n, groups=2, stand_in=-math.inf, lazy=True, maxima=maxima)
 
     assert found == pytest.approx(attention64(q, k, v), abs=4 * 2.0**-11)
+    assert any(held for held, _ in maxima)
+    assert (size > 1) == any(grew for _, grew in maxima)
+
+
+def test_a_weight_of_float16_has_room_to_grow() -> None:
+    assert 8 == lazy_growth()
 
 
 def test_scores_of_a_thousand_are_weighed_right() -> None:

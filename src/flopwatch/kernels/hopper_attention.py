@@ -51,9 +51,12 @@ class HopperAttentionConfig:
         ping_pong: they take turns at issuing products, so that one's softmax meets the other's products.
         polynomial: an eighth of the exponentials are computed by FMA.
         q_stages: tiles whose Q is in shared memory: 2 have room for that of the next tile, and need `own_out`.
-        q_held: columns of Q, a power of two, that stay in registers, so that products with a block of keys read fewer
-            bytes of shared memory; 0 for none. A second loop of masked blocks leaves no room for them.
+        q_held: columns of Q, a power of two from 16 to head_dim, that stay in registers, so that products with a block
+            of keys read fewer bytes of shared memory; 0 for none. Calls that need a second loop of masked blocks hold
+            none: 64 with three warpgroups would spill, and 128 computes exponentials too late (triton 3.6.0).
         own_out: the output has shared memory of its own, so that the next Q lands while it is written.
+        out_parts: 1, or 2 where the output's own memory has room for half of its columns, which leave it one half after
+            the other.
         persistent: a program computes several tiles; else one, in the order of the hardware.
         resident: programs of a multiprocessor, 1 or, with 2 groups, 2.
     """
@@ -66,6 +69,7 @@ class HopperAttentionConfig:
     q_stages: int = 1
     q_held: int = 0
     own_out: bool = True
+    out_parts: int = 1
     persistent: bool = True
     resident: int = 1
 
@@ -79,6 +83,7 @@ class HopperAttentionConfig:
         words = [f"{ROWS * self.groups}x{self.block_n}", f"s{self.stages}"]
         words += [f"q{self.q_stages}"] if self.q_stages > 1 else []
         words += [f"h{self.q_held}"] if self.q_held else []
+        words += [f"o{self.out_parts}"] if self.out_parts > 1 else []
         words += ["pp"] if self.ping_pong else []
         words += ["poly"] if self.polynomial else []
         words += [] if self.persistent else ["plain"]
@@ -87,7 +92,8 @@ class HopperAttentionConfig:
 
 
 _Config = HopperAttentionConfig
-#: What is worth measuring, by head_dim: what compiles for sm_90 without spills (triton 3.6.0 and 3.7.1, 2026-11-24).
+#: What is worth measuring, by head_dim: what compiles for sm_90 without spills, of whole blocks (triton 3.6.0 to 3.9.0,
+#: 2026-11-25; 128 with all of Q held and a mask spills 4 bytes with 3.9.0).
 HOPPER_ATTENTION: Mapping[int, tuple[HopperAttentionConfig, ...]] = MappingProxyType(
     {
         16: (
@@ -136,6 +142,8 @@ HOPPER_ATTENTION: Mapping[int, tuple[HopperAttentionConfig, ...]] = MappingProxy
             _Config(block_n=64, stages=2, groups=2, own_out=False),
             _Config(block_n=64, stages=2, groups=2, ping_pong=True, own_out=False, persistent=False),
             _Config(block_n=32, stages=4, groups=2, ping_pong=True, own_out=False),
+            _Config(block_n=64, stages=2, groups=2, ping_pong=True, out_parts=2),
+            _Config(block_n=64, stages=2, groups=2, out_parts=2),
         ),
     }
 )
@@ -203,10 +211,10 @@ def prepare(
         kernel=hopper_attention_kernel,
         grid=(min(programs, tiles) if config.persistent else tiles,),
         arguments=(
-            _descriptor(q, ROWS),
-            _descriptor(k, config.block_n),
-            _descriptor(v, config.block_n),
-            _descriptor(out, ROWS),
+            _descriptor(q, ROWS, head_dim),
+            _descriptor(k, config.block_n, head_dim),
+            _descriptor(v, config.block_n, head_dim),
+            _descriptor(out, ROWS, head_dim // config.out_parts),
             queries,
             keys,
             heads,
@@ -270,8 +278,8 @@ def can_attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Ten
     return not _faults(q, k, v, out)
 
 
-def _descriptor(tensor: torch.Tensor, rows: int) -> TensorDescriptor:
-    block = [1, 1, rows, tensor.shape[3]]
+def _descriptor(tensor: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+    block = [1, 1, rows, columns]
     layout = gl.NVMMASharedLayout.get_default_for(block, _DTYPES[tensor.dtype])
     return TensorDescriptor.from_tensor(tensor, block, layout)
 

@@ -33,13 +33,15 @@ def matrix(buffers, index):
 @gluon.jit
 def score(q, k, out, Q_HELD: gl.constexpr):
     """Issue the scores of a block: of the first columns of Q from registers, of the others from shared memory."""
-    held, left = q
+    held, shared = q
     if Q_HELD == 0:
-        return warpgroup_mma(left, k.permute((1, 0)), out, use_acc=False, is_async=True)
+        return warpgroup_mma(shared, k.permute((1, 0)), out, use_acc=False, is_async=True)
     else:  # noqa: RET505 - a branch that Triton does not compile
+        L: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=out.type.layout, k_width=2)
+        held = gl.convert_layout(held, L, assert_trivial=True)
         scores = warpgroup_mma(held, k.slice(0, Q_HELD, 1).permute((1, 0)), out, use_acc=False, is_async=True)
         for part in gl.static_range(1, k.shape[1] // Q_HELD):
-            columns = left.slice(part * Q_HELD, Q_HELD, 1)
+            columns = shared.slice(part * Q_HELD, Q_HELD, 1)
             k_columns = k.slice(part * Q_HELD, Q_HELD, 1).permute((1, 0))
             scores = warpgroup_mma(columns, k_columns, scores, is_async=True)
         return scores

@@ -97,7 +97,7 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
     O_L: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, HEAD_DIM, 16])
     P_L: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=O_L, k_width=2)
     Q_L: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=S_L, k_width=2)
-    # 64 or 128 multiplications between two products are worth a branch, and fewer are not.
+    # Of head_dim 64 with two warpgroups it was slower, and three leave no registers for it (decision 5).
     LAZY: gl.constexpr = GROUPS == 2 and HEAD_DIM >= 128  # noqa: PLR2004
     # Of the block that the diagonal touches, the first of two groups sees the first half alone, and the second one all
     # of that half.
@@ -136,20 +136,16 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
             slot, phase = next_slot(slot, phase, STAGES)
 
         place = q_slot * GROUPS + GROUP
-        q_left = matrix(q_buf, place)
+        q_shared = matrix(q_buf, place)
         mbarrier.wait(q_full.index(place), q_phase)
-        q_held = q_left
+        q_held = q_shared
         if Q_HELD:
-            q_held = q_left.slice(0, Q_HELD, 1).load(Q_L)
+            q_held = q_shared.slice(0, Q_HELD, 1).load(Q_L)
         mbarrier.wait(k_full.index(slot), phase)
         nothing = gl.zeros([ROWS, FIRST_KEYS], gl.float32, F_L)
         take_turn(GROUP, PING_PONG)
         first_k = matrix(k_buf, slot).slice(0, FIRST_KEYS)
-        first_q = q_held
-        if Q_HELD:
-            F_Q_L: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=F_L, k_width=2)
-            first_q = gl.convert_layout(q_held, F_Q_L, assert_trivial=True)
-        scores = score((first_q, q_left), first_k, nothing, Q_HELD)
+        scores = score((q_held, q_shared), first_k, nothing, Q_HELD)
         give_turn((GROUP + 1) % GROUPS, PING_PONG)
         scores = warpgroup_mma_wait(0, deps=(scores,))
         mbarrier.arrive(k_empty.index(slot), count=1)
@@ -179,7 +175,7 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
             further = max(blocks - 1 - count_whole_blocks(first_row, queries, keys, CAUSAL, BLOCK_N), 0)
             for _further in range(further):
                 accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase = attend(
-                    (q_held, q_left),
+                    (q_held, q_shared),
                     k_buf,
                     v_buf,
                     barriers,
@@ -201,7 +197,7 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
                 block -= 1
         for left in range(block + 1):
             accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase = attend(
-                (q_held, q_left),
+                (q_held, q_shared),
                 k_buf,
                 v_buf,
                 barriers,
@@ -234,9 +230,18 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
         accumulator, weights = warpgroup_mma_wait(0, deps=(accumulator, weights))
         mbarrier.arrive(v_empty.index(v_slot), count=1)
         tma.store_wait(0)  # the output of the tile before has left its buffer
-        matrix(out_buf, GROUP).store((accumulator * gl.expand_dims(inverse, 1)).to(k_buf.dtype))
+        out = (accumulator * gl.expand_dims(inverse, 1)).to(k_buf.dtype)
+        if out_buf.shape[4] < HEAD_DIM:
+            out, rest = halves(out)
+            rest = gl.convert_layout(rest, out.type.layout, assert_trivial=True)
+        matrix(out_buf, GROUP).store(out)
         fence_async_shared()
         tma_copies.store(out_desc, [batch, head, first_row, 0], out_buf.index(GROUP))
+        if out_buf.shape[4] < HEAD_DIM:
+            tma.store_wait(0)
+            matrix(out_buf, GROUP).store(rest)
+            fence_async_shared()
+            tma_copies.store(out_desc, [batch, head, first_row, HEAD_DIM // 2], out_buf.index(GROUP))
         if not OWN_OUT:
             tma.store_wait(0)
             mbarrier.arrive(q_empty.index(place), count=1)
@@ -289,7 +294,7 @@ def hopper_attention_kernel(
     the last block that any row sees to the first. Each warpgroup computes 64 rows: it issues the scores of a block and,
     behind them, the product of the weights of the block before with its values, and computes the softmax of the one
     while the other runs. Blocks that its own rows do not see it gives back unread; only those are masked that the
-    diagonal or the end touches.
+    diagonal or the end touches. O leaves in two halves of its columns where its block has half of them.
 
     Numerics and limits: scores, softmax and sums in float32, the sums of a row put together only at the end; the
     weights, of up to 1 or, in two warpgroups of head_dim 128 and 256, 2**8, are rounded to the dtype for the second
@@ -308,7 +313,8 @@ def hopper_attention_kernel(
     gl.static_assert(OWN_OUT or Q_STAGES == 1)
     out_buf = q_buf
     if OWN_OUT:
-        out_buf = gl.allocate_shared_memory(out_desc.dtype, [GROUPS, 1, 1, ROWS, HEAD_DIM], out_desc.layout)
+        OUT_COLUMNS: gl.constexpr = out_desc.block_type.shape[3]
+        out_buf = gl.allocate_shared_memory(out_desc.dtype, [GROUPS, 1, 1, ROWS, OUT_COLUMNS], out_desc.layout)
     q_full = gl.allocate_shared_memory(gl.int64, [Q_STAGES * GROUPS, 1], mbarrier.MBarrierLayout())
     q_empty = gl.allocate_shared_memory(gl.int64, [Q_STAGES * GROUPS, 1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())

@@ -12,7 +12,7 @@ from triton.experimental.gluon import language as gl
 
 @gluon.jit
 def _exp2_on_fma(x):
-    """Compute 2**x for x <= 0 without the special function unit, to a relative error of 7.5e-5.
+    """Compute 2**x for x up to 0 without the special function unit, to a relative error of 7.5e-5.
 
     x is rounded to an integer by adding 1.5 * 2**23, which leaves it in the low bits of the mantissa, and 2**f for the
     rest, in [-0.5, 0.5], is the minimax polynomial of degree 3. float16 rounds the weights by 4.9e-4 anyway. Of -inf it
@@ -97,6 +97,12 @@ def sum_in_threads(p):
     return gl.sum(gl.sum(p.reshape([ROWS, COLUMNS // 8, 4, 2]), axis=3), axis=1)
 
 
+@gluon.constexpr_function
+def lazy_growth():
+    """Return by how much a maximum may be outgrown before it counts anew, in exponents of 2."""
+    return 8.0
+
+
 @gluon.jit
 def weigh(scores, row_max, scale, MASKED: gl.constexpr, POLYNOMIAL: gl.constexpr, LAZY: gl.constexpr):
     """Return the weights of a block, the new maxima, and by what all earlier weights are to be multiplied.
@@ -108,10 +114,10 @@ def weigh(scores, row_max, scale, MASKED: gl.constexpr, POLYNOMIAL: gl.constexpr
     stand-in for -inf will not do: ``s * scale - m * scale`` is one FMA, whose product is not rounded while that of
     ``m * scale`` is, so that of s = m = -1e30 remains 4e20 and not 0, whose exp2 is infinite (head_dim 64 and 256).
     """
+    gl.static_assert(not (LAZY and POLYNOMIAL))
     new_max = gl.maximum(row_max, gl.max(scores, axis=1))
-    GROWTH: gl.constexpr = 8.0
     if LAZY:
-        new_max = gl.where((new_max - row_max) * scale > GROWTH, new_max, row_max)
+        new_max = gl.where((new_max - row_max) * scale > lazy_growth(), new_max, row_max)
     held = new_max
     if MASKED:
         held = gl.where(new_max == float("-inf"), 0.0, new_max)
@@ -121,7 +127,10 @@ def weigh(scores, row_max, scale, MASKED: gl.constexpr, POLYNOMIAL: gl.constexpr
 
 @gluon.jit
 def marked(rescale, LAZY: gl.constexpr):
-    """Return the factors of 64 rows; if LAZY, -1 for all of a warp's 16 rows, two a thread, where all have 1."""
+    """Return `rescale` of 64 rows; if LAZY, with -1 for a warp's 16 rows, two a thread, where all 16 have 1.
+
+    It is not pure: all threads of a warp have to vote together, so that it stays where it is.
+    """
     if LAZY:
         return gl.inline_asm_elementwise(
             """{
@@ -132,7 +141,7 @@ def marked(rescale, LAZY: gl.constexpr):
             selp.f32 $0, $2, 0fBF800000, other;
             selp.f32 $1, $3, 0fBF800000, other;
             }""",
-            "=f,=f,f,f",
+            "=&f,=f,f,f",
             [rescale],
             dtype=gl.float32,
             is_pure=False,
@@ -155,7 +164,7 @@ def _multiplication(elements):
 @gluon.constexpr_function
 def _operands(elements):
     """Return the operands of `_multiplication`: what is written, the same as it was, and the factors."""
-    return ",".join(["=f"] * elements + [str(i) for i in range(elements)] + ["f"] * elements)
+    return ",".join(["=&f"] * elements + [str(i) for i in range(elements)] + ["f"] * elements)
 
 
 @gluon.jit
