@@ -143,9 +143,10 @@ def test_maxima_that_count_lazily_change_no_more_than_float16_weights_do(
     maxima: list[tuple[bool, bool]] = []
     found = emulate(q, k, v, block_n=block_n, groups=2, stand_in=-math.inf, lazy=True, maxima=maxima)
 
-    assert found == pytest.approx(attention64(q, k, v), abs=4 * 2.0**-11)
+    # A weight is rounded by up to half a unit in float16's last place, 2**-11 of it.
+    assert found == pytest.approx(attention64(q, k, v), abs=1.1 * 2.0**-11 * float(abs(v).max()))
     assert any(held for held, _ in maxima)
-    assert (size > 1) == any(grew for _, grew in maxima)
+    assert size == 1 or any(grew for _, grew in maxima)
 
 
 def test_a_weight_of_float16_has_room_to_grow() -> None:
