@@ -46,7 +46,7 @@ TOKENS = {
     *("text", "code_inline", "softbreak", "strong_open", "strong_close"),
 }
 OWN_HTML = re.compile(r"<!-- flopwatch:gate -->|<details><summary>[A-Z][A-Za-z, ]+</summary>|</details>")
-COMMAND = re.compile(r"::(error|warning|notice) (file=[\w.+/-]+,line=7,)?title=flopwatch::")
+COMMAND = re.compile(r"::(error|warning|notice) (file=[\w.+/-]+,line=[1-9]\d*,)?title=flopwatch::")
 #: What GitHub makes a link of, or a notification, outside of code.
 LINKED = re.compile(r"@|#\d|://|www\.|\bGH-|\b[0-9a-f]{40}\b")
 TAGS = {
