@@ -167,8 +167,10 @@ def test_the_second_product_is_waited_for_behind_the_exponentials_of_the_next_bl
 def test_a_warp_votes_before_that_wait_and_may_skip_what_rescales_the_output_behind_it(
     compiled: dict[str, Any], name: str, elements: int
 ) -> None:
-    for between, behind in loops(compiled["orders"][name]):
-        assert 1 == between.count("VOTE")
+    both = loops(compiled["orders"][name])
+
+    assert [1, 1] == [between.count("VOTE") for between, _ in both]
+    for _, behind in both:
         skipped = behind.index("FMUL")
         assert ["BRA"] + ["FMUL"] * elements == behind[skipped - 1 : skipped + elements]
         assert "FMUL" != behind[skipped + elements]
@@ -183,7 +185,7 @@ def test_half_an_output_is_written_once_the_other_half_has_left(compiled: dict[s
 
 
 def test_three_warpgroups_rescale_without_a_vote(compiled: dict[str, Any]) -> None:
-    assert all("VOTE" not in between for between, _ in loops(compiled["orders"]["64: 192x128 s2"]))
+    assert [0, 0, 0] == [between.count("VOTE") for between, _ in loops(compiled["orders"]["64: 192x128 s2"])]
 
 
 def test_a_warp_skips_its_rows_where_all_their_factors_are_one(compiled: dict[str, Any]) -> None:

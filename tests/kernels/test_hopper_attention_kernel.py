@@ -36,14 +36,13 @@ def emulate(
     groups: int,
     stand_in: float,
     rows_of: int = 0,
-    lazy: bool = False,
     maxima: list[tuple[bool, bool]] | None = None,
 ) -> Floats:
     """Compute causal attention in the order of the kernel, in float32, products with a sum as one FMA.
 
     With -inf for the masked scores, as the kernel does; with a finite stand-in as its prototype did, which also let
-    each warpgroup take all blocks of its tile. Only the rows below `rows_of`, if it is given. Lazily, a maximum counts
-    once it has grown by 8, and weights are float16; `maxima` is told of each block whether one was held, and one grew.
+    each warpgroup take all blocks of its tile. Only the rows below `rows_of`, if it is given. With `maxima`, maxima
+    count lazily, and weights are float16; it is told of each block whether one was held, and whether one grew.
     """
     length, head_dim = q.shape
     scale = np.float32(math.log2(math.e) / math.sqrt(head_dim))
@@ -60,19 +59,17 @@ def emulate(
             keys = np.arange(block * block_n, min((block + 1) * block_n, length))
             scores = np.where(keys <= rows[:, None], q[rows] @ k[keys].T, np.float32(stand_in))
             new_max = np.maximum(row_max, scores.max(axis=1))
-            if lazy:
+            if maxima is not None:
                 largest = new_max
                 new_max = np.where((largest - row_max) * scale > lazy_growth(), largest, row_max)
-                if maxima is not None:
-                    maxima.append(
-                        (bool((largest > new_max).any()), bool(((new_max > row_max) & np.isfinite(row_max)).any()))
-                    )
+                grew = (new_max > row_max) & np.isfinite(row_max)
+                maxima.append((bool((largest > new_max).any()), bool(grew.any())))
             held = np.where(np.isinf(new_max), np.float32(0), new_max) if guarded else new_max
             exponents = scores.astype(np.float64) * scale - (held * scale).astype(np.float64)[:, None]
             p = np.exp2(exponents.astype(np.float32))
             rescale = np.exp2((row_max - held) * scale)
             row_sum = row_sum * rescale + p.sum(axis=1)
-            if lazy:
+            if maxima is not None:
                 assert p.max() <= 2.0 ** lazy_growth()
                 p = p.astype(np.float16).astype(np.float32)
             accumulator = accumulator * rescale[:, None] + p @ v[keys]
@@ -141,7 +138,7 @@ def test_maxima_that_count_lazily_change_no_more_than_float16_weights_do(
     q *= size
 
     maxima: list[tuple[bool, bool]] = []
-    found = emulate(q, k, v, block_n=block_n, groups=2, stand_in=-math.inf, lazy=True, maxima=maxima)
+    found = emulate(q, k, v, block_n=block_n, groups=2, stand_in=-math.inf, maxima=maxima)
 
     # A weight is rounded by up to half a unit in float16's last place, 2**-11 of it.
     assert found == pytest.approx(attention64(q, k, v), abs=1.1 * 2.0**-11 * float(abs(v).max()))

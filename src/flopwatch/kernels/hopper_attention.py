@@ -56,7 +56,7 @@ class HopperAttentionConfig:
             none: 64 with three warpgroups would spill, and 128 computes exponentials too late (triton 3.6.0).
         own_out: the output has shared memory of its own, so that the next Q lands while it is written.
         out_parts: 1, or 2 where the output's own memory has room for half of its columns, which leave it one half after
-            the other.
+            the other; 2 needs `own_out`.
         persistent: a program computes several tiles; else one, in the order of the hardware.
         resident: programs of a multiprocessor, 1 or, with 2 groups, 2.
     """

@@ -310,10 +310,10 @@ def hopper_attention_kernel(
     q_buf = gl.allocate_shared_memory(q_desc.dtype, [Q_STAGES * GROUPS, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
     k_buf = gl.allocate_shared_memory(k_desc.dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
     v_buf = gl.allocate_shared_memory(v_desc.dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
-    gl.static_assert(OWN_OUT or Q_STAGES == 1)
+    OUT_COLUMNS: gl.constexpr = out_desc.block_type.shape[3]
+    gl.static_assert(OWN_OUT or (Q_STAGES == 1 and OUT_COLUMNS == HEAD_DIM))
     out_buf = q_buf
     if OWN_OUT:
-        OUT_COLUMNS: gl.constexpr = out_desc.block_type.shape[3]
         out_buf = gl.allocate_shared_memory(out_desc.dtype, [GROUPS, 1, 1, ROWS, OUT_COLUMNS], out_desc.layout)
     q_full = gl.allocate_shared_memory(gl.int64, [Q_STAGES * GROUPS, 1], mbarrier.MBarrierLayout())
     q_empty = gl.allocate_shared_memory(gl.int64, [Q_STAGES * GROUPS, 1], mbarrier.MBarrierLayout())

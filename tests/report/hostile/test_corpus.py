@@ -46,7 +46,7 @@ TOKENS = {
     *("text", "code_inline", "softbreak", "strong_open", "strong_close"),
 }
 OWN_HTML = re.compile(r"<!-- flopwatch:gate -->|<details><summary>[A-Z][A-Za-z, ]+</summary>|</details>")
-COMMAND = re.compile(r"::(error|warning|notice) (file=[\w.+/-]+,line=[1-9]\d*,)?title=flopwatch::")
+COMMAND = re.compile(r"::(error|warning|notice) (file=[\w.+/-]+,line=(?P<line>[1-9]\d*),)?title=flopwatch::")
 #: What GitHub makes a link of, or a notification, outside of code.
 LINKED = re.compile(r"@|#\d|://|www\.|\bGH-|\b[0-9a-f]{40}\b")
 TAGS = {
@@ -107,7 +107,9 @@ def check(reports: list[Reported]) -> None:
     check_markdown(comment(reports), COMMENT_BYTES)
     check_markdown(job_summary(reports), SUMMARY_BYTES)
     lines = RENDERERS["annotations"](reports).splitlines()
-    assert all(COMMAND.match(line) for line in lines)
+    sanitized = [each for report in reports if report.sanitized is not None for each in report.sanitized.reports]
+    told = {None, "7", *(str(finding.line) for each in sanitized for finding in each.findings)}
+    assert all(command is not None and command["line"] in told for command in map(COMMAND.match, lines))
     assert len(lines) <= 3 * MAX_OF_A_KIND
     tree = ET.fromstring(junit(reports))  # noqa: S314 - our own text
     assert {node.tag for node in tree.iter()} <= {"testsuites", "testsuite", "testcase", "failure", "error", "skipped"}
