@@ -124,8 +124,17 @@ def dashboard(session: nox.Session) -> None:
 
 @nox.session(requires=["environment"], venv_backend="none", default=False)
 def sanitize(session: nox.Session) -> None:
-    """Look for faults of memory in every bundled kernel. After `--`: --here, and what `flopwatch sanitize` takes."""
-    _python(session, "-m", "flopwatch", "sanitize", *_arguments(session))
+    """Look for faults of memory in the suites' kernels. After `--`: --here, and what `flopwatch sanitize` takes.
+
+    `-- --forms` looks on a GPU at those that no small case takes; what follows is for `evidence.sanitized_forms`.
+    """
+    arguments = _arguments(session)
+    forms = arguments[:1] == ["--forms"]
+    _python(
+        session,
+        "-m",
+        *(["evidence.sanitized_forms", *arguments[1:]] if forms else ["flopwatch", "sanitize", *arguments]),
+    )
 
 
 @nox.session(requires=["environment"], venv_backend="none", default=False)

@@ -314,6 +314,15 @@ STEPS: tuple[Step, ...] = (
         collects=(("{root}/docs/guide/sanitizing.md", f"{FILES}docs/guide"),),
     ),
     Step(
+        name="sanitized-forms",
+        purpose="kernels beside the plain ones under compute-sanitizer, in docs/guide/sanitizing.md",
+        arguments=("-m", "evidence.sanitized_forms", "--json", "{out}"),
+        expected_s=180.0,
+        origin="took 161 s (H100, 2026-11-25)",
+        limit_s=900.0,
+        out="sanitized-forms.json",
+    ),
+    Step(
         name="traffic",
         purpose="the model of traffic beside the GPU's counters, in docs/traffic.md",
         arguments=("-m", "evidence.traffic", "{out}"),

@@ -156,6 +156,24 @@ def test_a_fault_in_the_log_is_that_of_the_case_that_shows_it_alone(sanitizer: S
     assert reports["Load"].findings[0].own
 
 
+def test_what_fails_nothing_is_told_of_the_case_that_launches_the_kernel(sanitizer: Sanitizer, tmp_path: Path) -> None:
+    source = tmp_path / "kernels.py"
+    source.write_text("def load_kernel(\n", encoding="utf-8")
+    race = f"========= Error: Race reported between Write access at load_kernel+0x90 in {source}:1\n"
+    torchs = FAULT.replace("load_kernel", "at::native::fill")
+    sanitizer.logs = {"Load": race + torchs}
+
+    reports = looked(sanitizer)
+
+    assert sanitizer.runs == [["Sound", "Load", "Store"]]
+    assert [[finding.launched for finding in report.findings] for report in reports.values()] == [
+        ["at::native::fill"],
+        ["load_kernel"],
+        [],
+    ]
+    assert not any(finding.own for report in reports.values() for finding in report.findings)
+
+
 def test_a_log_that_breaks_off_is_not_clean(sanitizer: Sanitizer) -> None:
     sanitizer.end, sanitizer.logs = "", {}
 

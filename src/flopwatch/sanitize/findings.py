@@ -82,6 +82,15 @@ class Finding:
         return (self.kind, self.kernel, self.file, self.line, self.access, self.argument, self.own)
 
     @property
+    def launched(self) -> str:
+        """The kernel's name, without the arguments that a tool may tell.
+
+        >>> Finding(kind=Kind.RACE, what="", kernel="add_kernel(float *)").launched
+        'add_kernel'
+        """
+        return self.kernel.partition("(")[0]
+
+    @property
     def source(self) -> str:
         """The file and the line.
 

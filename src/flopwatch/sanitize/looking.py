@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from flopwatch.gate.pairs import Observer
     from flopwatch.model import Case
+    from flopwatch.sanitize.findings import Finding
 
 #: A process has so long for all that it is given: racecheck takes a kernel's time a hundredfold.
 LONGEST_SECONDS = 900.0
@@ -92,15 +93,15 @@ class Looking:
         return reports
 
     def _logged(self, cases: Sequence[Case], observer: Observer) -> list[CaseReport]:
-        """Have a tool write a log of one process for all cases; where that is not clean, of one for each."""
+        """Have a tool write a log of one process for all cases; where that has a fault of ours, of one for each."""
         together = self._with_log(cases)
-        if len(cases) == 1 or all(report.failure is None and not report.findings for report in together):
+        if len(cases) == 1 or not any(map(_may_be_at_fault, together)):
             observer.cases(len(cases), len(cases))
             return together
         return [report for case in self._counted(cases, observer) for report in self._with_log([case])]
 
     def _with_log(self, cases: Sequence[Case]) -> list[CaseReport]:
-        """Run cases in one process; what its log says is told of the first."""
+        """Run cases in one process; what its log says is told of the first that launches the kernel."""
         path = self._folder / f"{self.tool.value}.log"
         path.unlink(missing_ok=True)
         ran = self._run(cases, command(find_compute_sanitizer(), self.tool, path))
@@ -112,7 +113,12 @@ class Looking:
             broken = Failure(kind="ToolFailed", message=message, traceback=ran.output)
             reports = [replace(report, failure=report.failure or broken) for report in reports]
         notes = (f"more faults than the {PRINT_LIMIT:,} that are printed",) if log.is_cut else ()
-        return [replace(reports[0], findings=log.findings, notes=notes), *reports[1:]]
+        found: list[tuple[Finding, ...]] = [() for _ in cases]
+        for finding in log.findings:
+            launching = (place for place, report in enumerate(reports) if finding.launched in report.kernels)
+            found[next(launching, 0)] += (finding,)
+        reports = [replace(report, findings=findings) for report, findings in zip(reports, found, strict=True)]
+        return [replace(reports[0], notes=notes), *reports[1:]]
 
     def _printed(self, case: Case) -> CaseReport:
         """Run a case in a process that prints what is wrong, and ends there."""
@@ -153,6 +159,11 @@ class Looking:
                 "TRITON_CACHE_DIR": str(self._folder / "triton"),
             }
         return environment
+
+
+def _may_be_at_fault(report: CaseReport) -> bool:
+    """Tell whether a case has to be run by itself: it may be the one that fails, or has a fault of its own."""
+    return report.failure is not None or bool(report.notes) or any(finding.own for finding in report.findings)
 
 
 def _output_of(arguments: Sequence[str], environment: dict[str, str]) -> tuple[int | None, str]:

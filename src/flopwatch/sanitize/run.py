@@ -28,6 +28,7 @@ from flopwatch.sanitize.tools import LLVM, NVIDIA, Tool, compute_sanitizer_versi
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flopwatch.config import Config
     from flopwatch.measure.protocol import DeclaredCase, Hello
 
 WORKING_TREE = "working tree"
@@ -51,12 +52,15 @@ class SanitizeOptions:
     full: bool = False
 
 
-def run_sanitize(options: SanitizeOptions, root: Path, *, observer: Observer | None = None) -> Sanitized:
+def run_sanitize(
+    options: SanitizeOptions, root: Path, *, config: Config | None = None, observer: Observer | None = None
+) -> Sanitized:
     """Run every selected case of the working tree once under each tool.
 
     Args:
         options: which cases, where, and who looks.
         root: the repository.
+        config: in place of the repository's own.
         observer: is told how far this is.
 
     Raises:
@@ -66,7 +70,7 @@ def run_sanitize(options: SanitizeOptions, root: Path, *, observer: Observer | N
     """
     start = time.monotonic()
     observer = observer or Observer()
-    config = load_config(root)
+    config = config or load_config(root)
     tools = choose_tools(options)
     versions = {tool.value: _version(tool) for tool in tools}
     code = Code.of(root, config)
