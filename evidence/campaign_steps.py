@@ -280,6 +280,16 @@ STEPS: tuple[Step, ...] = (
         then=("python -m evidence.peers docs",),
     ),
     Step(
+        name="launch-costs",
+        purpose="what calls cost the host, in docs/performance.md",
+        arguments=("-m", "evidence.launch_costs", "{out}"),
+        expected_s=45.0,
+        origin="reckoned: 13 calls of 40 rounds, and products and attention that are tuned once",
+        limit_s=200.0,
+        out=f"{_H200}launch-{{date}}.json",
+        then=("python -m evidence.peers docs",),
+    ),
+    Step(
         name="power-recording",
         purpose="pairs whose head a spin slows: what is found, in docs/evidence.md",
         arguments=(

@@ -11,8 +11,9 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from evidence import launch_costs
 from evidence.page import filled, table
-from evidence.peer_goals import ATTENTION_GROUPS, FP8, LAUNCH_GOAL_S, PRODUCTS, Group, Point
+from evidence.peer_goals import ATTENTION_GROUPS, FP8, PRODUCTS, Group, Point
 from evidence.peer_plots import measured_plots, recorded_plots
 from evidence.peer_recorded import Recorded, recorded
 from evidence.peer_records import Beside, Peers, Sitting, factor, kept, unusable, within
@@ -140,6 +141,7 @@ def blocks(peers: Peers, own: Recorded | None) -> dict[str, str]:
         "fp8": section(peers, FP8, "float8_e4m3fn"),
         "attention": section(peers, ATTENTION_GROUPS, "full", "causal"),
         "launch": launch(peers),
+        "kept": launch_costs.told(launch_costs.kept(FOLDER / device) for device in (DEVICE, OTHER_DEVICE)),
         "recorded": "No recording of the bundled suites is kept." if own is None else alone(own),
     }
 
@@ -272,16 +274,12 @@ def launch(peers: Peers) -> str:
         medians = {name: statistics.median(values) for name, values in known.items() if values}
         cheapest = min((cost for name, cost in medians.items() if name != "flopwatch"), default=math.nan)
         for name, cost in medians.items():
-            told = (f"{cost / cheapest:.2f}", _launch_goal(cost)) if name == "flopwatch" else ("", "")
-            rows.append((suite, name, format_seconds(cost), format_seconds(max(known[name])), *told))
+            told = f"{cost / cheapest:.2f}" if name == "flopwatch" else ""
+            rows.append((suite, name, format_seconds(cost), format_seconds(max(known[name])), told))
     if not rows:
-        return f"Goal: {LAUNCH_GOAL_S * 1e6:g} µs a call. {NOT_YET}"
-    heads = ("suite", "whose", "median of the points", "most", "of the cheapest peer's", "goal")
+        return NOT_YET
+    heads = ("suite", "whose", "median of the points", "most", "of the cheapest peer's")
     return table(heads, rows, left=2)
-
-
-def _launch_goal(cost: float) -> str:
-    return f"{LAUNCH_GOAL_S * 1e6:g} µs: {'reached' if cost <= LAUNCH_GOAL_S else '**not reached**'}"
 
 
 def alone(own: Recorded) -> str:

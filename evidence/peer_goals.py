@@ -20,8 +20,6 @@ from evidence.peer_shapes import (
 
 #: A suite and its parameters.
 Point = tuple[str, ...]
-#: What a call of a public function may cost the host after the first, in seconds.
-LAUNCH_GOAL_S = 12e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

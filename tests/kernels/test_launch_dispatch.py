@@ -125,8 +125,9 @@ def sums(n, x_offset, y_offset, step, dtype):
     st.permutations(range(3)), offsets, dtypes, st.booleans(),
     st.sampled_from([None, 0.5, -0.5, 0, 1, float("nan")]), st.booleans(),
     st.sampled_from([None, 1, 16, 20]), st.sampled_from([None, torch.bfloat16, torch.float32]),
+    st.sampled_from([None, (0, 1), (1, 1), (4, 1), (0, 2)]),
 )
-def attended(B, H, S, D, order, offset, dtype, causal, scale, three, S_KV, out_dtype):
+def attended(B, H, S, D, order, offset, dtype, causal, scale, three, S_KV, out_dtype, lengths):
     shape = (B, H, S)
     storage = torch.zeros(B * H * S * D + 8, dtype=dtype)[offset:][: B * H * S * D]
     q = storage.view(*(shape[axis] for axis in order), D).permute(*(order.index(axis) for axis in range(3)), 3)
@@ -134,8 +135,14 @@ def attended(B, H, S, D, order, offset, dtype, causal, scale, three, S_KV, out_d
     k = q  # or one head for all, of another length
     if S_KV:
         k = torch.zeros(*(B, S_KV, D) if three else (B, 1, S_KV, D), dtype=dtype).as_subclass(stand_in.StandInTensor)
+    seq_lens = None
+    if lengths and not S_KV:
+        first, step = lengths
+        seq_lens = torch.zeros(100, dtype=torch.int32)[first:][: q.shape[0] * step : step]
+        seq_lens = seq_lens.as_subclass(stand_in.StandInTensor)
     copies = dtype != torch.float16 and (dtype, out_dtype) != (torch.bfloat16, torch.bfloat16)
-    agree(lambda: flash_attention(q, k, k, causal, scale, out_dtype=out_dtype), 7, 5, copies)
+    copies = copies or (seq_lens is not None and not seq_lens.is_contiguous())
+    agree(lambda: flash_attention(q, k, k, causal, scale, seq_lens, out_dtype=out_dtype), 7, 5, copies)
 
 if PLANTED == "alignment":
     left = lambda x: (x.shape, x.stride(), x.dtype)

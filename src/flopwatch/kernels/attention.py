@@ -14,11 +14,12 @@ from flopwatch.kernels.launch import Launched, Launches, key_of
 from flopwatch.kernels.layout import heads_and_layouts
 from flopwatch.kernels.operands import check_dtypes, check_on_one_gpu
 from flopwatch.kernels.routes import routed_attention
-from flopwatch.kernels.seq_lens import check_seq_lens
+from flopwatch.kernels.seq_lens import are_checked, check_seq_lens
 from flopwatch.kernels.tuner import Tuner, triton_configs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
+    from typing import Any
 
 SUPPORTED_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 #: Where nothing is asked for.
@@ -64,8 +65,10 @@ def flash_attention(  # noqa: PLR0917 - the published signature
         seq_lens: int32, on the same device: how many positions of each batch entry are valid, from 0 to S. Its shape is
             (B,); for three dimensions the first of them is the batch, so (B*H,). Positions at or past a length are
             never seen, whatever they hold, and give exactly 0. Checking the range waits for the GPU, as reading any
-            value does; where that is impossible (a CUDA graph is being captured, or the tensor has no values) lengths
-            outside the range are clamped instead. S_KV is S then.
+            value does, so a tensor is checked once, and again when torch has written to it (in inference mode, where
+            torch does not count writes, in each call). Where that is impossible (a CUDA graph is being captured, or the
+            tensor has no values), and for what others than torch write, lengths outside the range are clamped instead.
+            S_KV is S then.
         out_dtype: what is returned: float16 (as None), bfloat16 or float32, to which the sums are rounded from float32.
 
     Returns:
@@ -95,17 +98,14 @@ def _eager(  # noqa: PLR0917 - as `flash_attention`
     seq_lens: torch.Tensor | None,
     out_dtype: torch.dtype | None,
 ) -> torch.Tensor:
-    key = None
-    # Lengths are to be checked in each call, and a scale of another type may equal one that gives other numbers.
-    if seq_lens is None and (sm_scale is None or type(sm_scale) in {int, float}):
-        key, addresses = key_of(q, k, (not causal, sm_scale, out_dtype), v)
-        attended = _launches.again(key, addresses)
-        if attended is not None:
-            return attended
+    key, attended = _again(q, k, v, seq_lens, (not causal, sm_scale, out_dtype))
+    if attended is not None:
+        return attended
     _check_operands(q, k, v, out_dtype)
     if seq_lens is not None:
         check_seq_lens(seq_lens, q, k)
-        seq_lens = seq_lens.contiguous()
+        if not seq_lens.is_contiguous():
+            key, seq_lens = None, seq_lens.contiguous()  # what is launched reads a copy
     out = torch.empty(q.shape, device=q.device, dtype=out_dtype or OUT_DTYPE)
     if out.numel() == 0 or k.numel() == 0:
         return out.zero_()
@@ -147,11 +147,24 @@ def _eager(  # noqa: PLR0917 - as `flash_attention`
                 pointers=5,
                 numbers=numbers,
                 tuner=_autotuned[D],
-                arrange=_without_lengths,
+                arrange=_without_lengths if seq_lens is None else _with_lengths,
             )
         if q.dtype == dtype:  # else what is launched reads copies
             _launches.keep(key, launched, out)
     return out
+
+
+def _again(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seq_lens: torch.Tensor | None, others: tuple[Any, ...]
+) -> tuple[tuple[Hashable, ...] | None, torch.Tensor | None]:
+    """Return the key of a call, and what is computed by launching again what was launched for it, if anything was."""
+    _mask, sm_scale, _dtype = others
+    if sm_scale is not None and type(sm_scale) not in {int, float}:
+        return None, None  # a scale of another type may equal one that gives other numbers
+    key, addresses = key_of(q, k, others, v, *(() if seq_lens is None else (seq_lens,)))
+    if key is None or (seq_lens is not None and not are_checked(seq_lens, q.shape[-2])):
+        return key, None
+    return key, _launches.again(key, addresses)
 
 
 #: One node of a graph of `torch.compile`, which would trace through to what only an eager call may do.
@@ -184,6 +197,11 @@ def _attention_of_fakes(  # noqa: PLR0917 - as `flash_attention`
 def _without_lengths(_stream: int, q: int, k: int, v: int, out: int) -> tuple[tuple[int, ...], None]:
     """Put the address of Q where the kernel wants lengths, which it never reads without HAS_SEQ_LENS."""
     return (q, k, v, out, q), None
+
+
+def _with_lengths(_stream: int, q: int, k: int, v: int, seq_lens: int, out: int) -> tuple[tuple[int, ...], None]:
+    """Put the address of the output where the kernel wants it: before that of the lengths."""
+    return (q, k, v, out, seq_lens), None
 
 
 def _check_operands(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out_dtype: torch.dtype | None) -> None:
