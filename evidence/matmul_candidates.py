@@ -34,7 +34,7 @@ from flopwatch.kernels.hopper_short import ShortConfig, can_multiply_short, hopp
 from flopwatch.kernels.known import PLAIN as PLAIN_PEER
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.kernels.routes import ProductConfig, prepared_product, product_key
-from flopwatch.kernels.scratch import in_scratch
+from flopwatch.kernels.scratch import in_lines, in_scratch, is_worth_lines
 from flopwatch.kernels.stream_k import Balance, StreamKConfig, stream_k_matmul
 from flopwatch.kernels.thin_matmul import CANDIDATES, MOST_ROWS, ThinConfig, thin_matmul
 from flopwatch.kernels.wave_choice import tiles_for, wave_cycles
@@ -188,12 +188,14 @@ def operands(
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor, config: ProductConfig, workspace: Workspace) -> torch.Tensor:
-    """Multiply by a candidate; what tensor maps do not take is copied first, which is part of its time."""
+    """Multiply by a candidate; what `triton_matmul` copies first is copied, which is part of its time."""
     match config:
         case HopperConfig() | ShortConfig():
             columns = b.shape[1]
             if not can_multiply(a, b):
                 a, b = in_scratch(a, b)
+            elif isinstance(config, HopperConfig) and is_worth_lines(b, a.shape[0]):
+                b = in_lines(b)
             if isinstance(config, ShortConfig):
                 c = hopper_short_matmul(a, b, config)
             else:
@@ -262,6 +264,10 @@ class MatmulExperiment:
                 jobs.append(Compilation((m, n, k), dtype, config, by_columns))
         return jobs
 
+    def multiplied(self, a: torch.Tensor, b: torch.Tensor, config: ProductConfig, workspace: Workspace) -> torch.Tensor:
+        """Multiply by a candidate."""
+        return multiply(a, b, config, workspace)
+
     def contest(self, point: Point) -> Contest:
         """Draw inputs that together hold more than twice the L2 cache, and multiply the first in float64."""
         shape, dtype, *_ = map(str, point.values)
@@ -282,7 +288,7 @@ class MatmulExperiment:
         )
 
         def raced(config: ProductConfig, index: int) -> torch.Tensor:
-            return multiply(*sets[index], config, workspace)
+            return self.multiplied(*sets[index], config, workspace)
 
         def wrong(call: Call) -> str:
             workspace.flags.zero_()  # of a soak that went wrong

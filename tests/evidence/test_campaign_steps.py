@@ -127,7 +127,11 @@ def test_a_result_that_is_a_part_of_the_repository_has_its_place_there(step: Ste
 
 @pytest.mark.parametrize("step", [step for step in STEPS if step.more], ids=lambda step: step.name)
 def test_what_tells_of_more_to_do_is_what_the_program_says(step: Step) -> None:
-    shared = {"evidence.short_tiles", *(f"evidence.{kind}_candidates" for kind in ("matmul", "attention", "fp8"))}
+    shared = {
+        "evidence.lines",
+        "evidence.short_tiles",
+        *(f"evidence.{kind}_candidates" for kind in ("matmul", "attention", "fp8")),
+    }
     module = step.arguments[1]
     source = "evidence.candidates" if module in shared else module
 

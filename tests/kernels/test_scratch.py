@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from flopwatch.kernels import matmul, scratch
+from flopwatch.kernels import copies, matmul, routes, scratch
 from flopwatch.kernels.matmul import triton_matmul
 from flopwatch.kernels.reference import matmul_reference
-from flopwatch.kernels.scratch import ALIGNMENT, DEPTH, in_scratch, is_aligned
+from flopwatch.kernels.scratch import ALIGNMENT, DEPTH, in_lines, in_scratch, is_aligned, is_worth_lines
 from flopwatch.measure.numbers import difference
 from flopwatch.poison import PoisonedAllocations
 
@@ -28,8 +28,8 @@ OPERANDS: dict[str, Callable[[Normal], tuple[torch.Tensor, torch.Tensor]]] = {
 
 
 def test_what_is_readable_is_not_copied(normal: Normal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matmul, "is_worth_scratch", lambda *_sizes: True)
-    monkeypatch.setattr(matmul, "in_scratch", lambda *_operands: pytest.fail("copied"))
+    monkeypatch.setattr(copies, "is_worth_scratch", lambda *_sizes: True)
+    monkeypatch.setattr(copies, "in_scratch", lambda *_operands: pytest.fail("copied"))
     a, b = normal(45, 72), normal(40, 72).T
     error = difference(triton_matmul(a, b, 32, 32, 32), matmul_reference(a, b)).max_diff_eps
     assert error is not None
@@ -47,14 +47,14 @@ def test_copies_are_aligned_and_end_in_zeros(normal: Normal, name: str) -> None:
     operands = OPERANDS[name](normal)
     assert not all(is_aligned(x.data_ptr(), x.stride()) for x in operands)
     with PoisonedAllocations():
-        copies = in_scratch(*operands)
-    for x, copy in zip(operands, copies, strict=True):
+        copied = in_scratch(*operands)
+    for x, copy in zip(operands, copied, strict=True):
         rows, columns = x.shape
         assert is_aligned(copy.data_ptr(), copy.stride())
         assert torch.equal(copy[:rows, :columns], x)
         assert copy.count_nonzero() == x.count_nonzero()
-    assert copies[0].shape[1] == copies[1].shape[0]
-    assert (copies[0].shape[1] % DEPTH, copies[1].shape[1] % ALIGNMENT) == (0, 0)
+    assert copied[0].shape[1] == copied[1].shape[0]
+    assert (copied[0].shape[1] % DEPTH, copied[1].shape[1] % ALIGNMENT) == (0, 0)
 
 
 @pytest.mark.usefixtures("always_in_scratch")
@@ -86,8 +86,109 @@ def test_without_memory_for_copies_the_product_is_computed_all_the_same(
     def full(*_: torch.Tensor) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(matmul, "in_scratch", full)
+    monkeypatch.setattr(copies, "in_scratch", full)
     a, b = normal(45, 71), normal(71, 33)
     error = difference(triton_matmul(a, b, 32, 32, 32), matmul_reference(a, b)).max_diff_eps
+    assert error is not None
+    assert error <= 1.0
+
+
+def on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have products take what the rule has for Hopper."""
+    monkeypatch.setattr(routes, "_is_hopper", lambda _tensor: True)
+    monkeypatch.setattr(routes, "_processors", lambda _tensor: 132)
+    monkeypatch.setattr(routes, "_is_plain", lambda: False)
+    monkeypatch.setattr(routes, "_choice", lambda *_: ("", ""))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "make", [lambda b: b, lambda b: b.T.contiguous().T, lambda b: b[:, 8:32], lambda b: b.T[:, 8:].T], ids=range(4)
+)
+def test_a_copy_in_lines_has_the_same_bits_and_lies_as_its_original_does(
+    make: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype
+) -> None:
+    bits = torch.randint(-(2**15), 2**15, (24, 40), dtype=torch.int16, generator=torch.Generator().manual_seed(3))
+    b = make(bits.view(dtype))  # numbers that are none, of every kind, among them
+
+    copy = in_lines(b)
+
+    assert torch.equal(copy.view(torch.int16), b.view(torch.int16))
+    by_rows = b.stride(1) == 1
+    assert copy.stride() == ((64, 1) if by_rows else (1, 64))
+
+
+def test_b_is_worth_lines_where_its_rows_begin_within_sectors_and_are_read_often() -> None:
+    def is_worth(
+        rows: int, depth: int, columns: int, *, stride: int = 0, first: int = 0, by_columns: bool = False
+    ) -> bool:
+        lines, length = (columns, depth) if by_columns else (depth, columns)
+        whole = torch.empty(lines, stride or length, dtype=torch.float16, device="meta")
+        b = whole[:, first : first + length]
+        return is_worth_lines(b.T if by_columns else b, rows)
+
+    assert is_worth(3000, 3000, 3000)
+    assert not is_worth(1992, 5000, 5000), "too few rows read what was copied"
+    assert not is_worth(3000, 3000, 2600), "too little work"
+    assert not is_worth(5008, 5008, 5008), "rows begin with sectors"
+    assert is_worth(4104, 4104, 11008, by_columns=True)
+    assert not is_worth(4104, 11008, 4104, by_columns=True), "columns begin with lines"
+    assert is_worth(5000, 5000, 4096, stride=4104)
+    assert not is_worth(5000, 5000, 4096, stride=4104, first=4), "16 bytes begin elsewhere"
+    assert not is_worth(5000, 4100, 5000, stride=4104, by_columns=True), "16 bytes end elsewhere"
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_b_is_copied_alone_where_the_rule_has_the_persistent_kernel(
+    by_columns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_hopper(monkeypatch)
+    a = torch.empty(5000, 5000, dtype=torch.float16, device="meta")
+    b = a.T if by_columns else a
+
+    make = copies.copies_worth_making(a, b, routed=True)
+
+    assert make is not None
+    same, copy = make(a, b)
+    assert same is a
+    assert copy.stride() == ((1, 5056) if by_columns else (5056, 1))
+    assert copies.copies_worth_making(same, copy, routed=True) is None, "and the copy not again"
+
+
+def test_b_is_not_copied_for_the_plain_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_hopper(monkeypatch)
+    a = torch.empty(5000, 5000, dtype=torch.float16, device="meta")
+
+    assert copies.copies_worth_making(a, a, routed=False) is None
+    monkeypatch.setattr(routes, "_choice", lambda *_: ("plain", "plain"))
+    assert copies.copies_worth_making(a, a, routed=True) is None, "a table has it"
+    monkeypatch.setattr(routes, "_choice", lambda *_: ("", ""))
+    monkeypatch.setattr(routes, "_is_plain", lambda: True)
+    assert copies.copies_worth_making(a, a, routed=True) is None, "the plain kernel is asked for"
+    monkeypatch.setattr(routes, "_is_plain", lambda: False)
+    monkeypatch.setattr(routes, "_is_hopper", lambda _tensor: False)
+    assert copies.copies_worth_making(a, a, routed=True) is None
+
+
+def test_a_product_of_b_in_lines_is_the_same(normal: Normal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With sizes that are interpreted, and the plain kernel in the place of the one for Hopper."""
+    monkeypatch.setattr(scratch, "LINES_ROWS", 0)
+    monkeypatch.setattr(scratch, "LINES_FROM", 0)
+    monkeypatch.setattr(copies, "HopperConfig", object)
+    monkeypatch.setattr(matmul, "routed_product", lambda *_: None)
+    copied: list[torch.Tensor] = []
+
+    def noted(b: torch.Tensor) -> torch.Tensor:
+        copied.append(in_lines(b))
+        return copied[-1]
+
+    monkeypatch.setattr(copies, "in_lines", noted)
+    a, b = normal(40, 72), normal(72, 24)
+
+    c = triton_matmul(a, b)
+
+    assert [each.stride() for each in copied] == [(64, 1)]
+    assert torch.equal(c, triton_matmul(a, copied[0]))
+    error = difference(c, matmul_reference(a, b)).max_diff_eps
     assert error is not None
     assert error <= 1.0

@@ -13,13 +13,13 @@ from triton.runtime.errors import OutOfResources
 
 from flopwatch.kernels.blocks import check_blocks, does_not_fit
 from flopwatch.kernels.configs import MATMUL_AUTOTUNE, MatmulConfig, fitting_matmul_config, matmul_config_for
+from flopwatch.kernels.copies import copies_worth_making
 from flopwatch.kernels.eights import are_readable, eights, in_eights
 from flopwatch.kernels.launch import Launched, Launches, key_of
 from flopwatch.kernels.layout import product_layouts
 from flopwatch.kernels.operands import check_dtypes, check_factors, check_on_one_gpu
 from flopwatch.kernels.prediction import matmul_us
 from flopwatch.kernels.routes import routed_product
-from flopwatch.kernels.scratch import in_scratch, is_worth_scratch
 from flopwatch.kernels.tuner import Tuner, triton_configs
 from flopwatch.utils.gpu import detect_gpu
 
@@ -233,12 +233,7 @@ def _multiply(
     a: torch.Tensor, b: torch.Tensor, given: dict[str, int], *, tuned: bool, key: tuple[Hashable, ...] | None
 ) -> torch.Tensor:
     """Multiply what was checked, in the configuration of the architecture or of what was given, or in a tuned one."""
-    (M, K), N = a.shape, b.shape[1]
-    if is_worth_scratch(M, N, K) and not are_readable((a.data_ptr(), b.data_ptr()), (M, N, K), a.stride(), b.stride()):
-        key = None  # more than a launch, and which depends on the memory that is free
-        with contextlib.suppress(torch.OutOfMemoryError):  # then as they are, slowly
-            a, b = in_scratch(a, b)
-    c = torch.empty((M, b.shape[1]), device=a.device, dtype=a.dtype)
+    c = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
     config = None if tuned else _config_for(a.device, given, element_bytes=a.element_size())
     route = None
     with contextlib.suppress(torch.OutOfMemoryError):  # of a workspace: then the plain kernel, which has none
@@ -255,7 +250,7 @@ def _multiply(
         raise ValueError(does_not_fit(given, config, why=error)) from error
     if launched is not None:
         _launches.keep(key, launched, c)
-    return c if c.shape[1] == N else c[:, :N].contiguous()
+    return c
 
 
 def triton_matmul(  # noqa: PLR0917 - the published signature
@@ -321,8 +316,15 @@ def _eager(  # noqa: PLR0917 - as `triton_matmul`
     if M * N == 0:
         return torch.empty((M, N), device=a.device, dtype=a.dtype)
     given = {name: block for name, block in blocks.items() if block is not None}
+    tuned = use_autotune and len(given) < len(blocks)
     with torch.cuda.device(a.device):
-        return _multiply(a, b, given, tuned=use_autotune and len(given) < len(blocks), key=key)
+        copies = copies_worth_making(a, b, routed=tuned and not given)
+        if copies is None:
+            return _multiply(a, b, given, tuned=tuned, key=key)
+        with contextlib.suppress(torch.OutOfMemoryError):  # then as they are, slowly
+            product = _eager(*copies(a, b), block_m, block_n, block_k, use_autotune)
+            return product if product.shape[1] == N else product[:, :N].contiguous()
+        return _multiply(a, b, given, tuned=tuned, key=None)  # not kept: the next call may have the memory
 
 
 #: One node of a graph of `torch.compile`, which would trace through to what only an eager call may do.

@@ -83,6 +83,18 @@ def routed_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Prepare
     return None if config is None else prepared_product(a, b, c, config)
 
 
+def ruled_product(a: torch.Tensor, b: torch.Tensor) -> ProductConfig | None:
+    """Return what the rule has for ``a @ b``; None where a table has a choice, or the plain kernel is to be launched.
+
+    Args:
+        a: (M, K), not empty.
+        b: (K, N), of the same dtype, which is that of the product.
+    """
+    if _is_plain() or any(_choice(PRODUCTS, product_key(a, b, a), (a, b))):
+        return None
+    return _ruled_product(a, b)
+
+
 def _ruled_product(a: torch.Tensor, b: torch.Tensor) -> ProductConfig | None:
     """Return what the rule has for Hopper."""
     if not _is_hopper(a) or not can_multiply_short(a, b):

@@ -1,0 +1,118 @@
+"""Products whose B begins within sectors of memory, as it is and by way of a copy that begins with lines.
+
+::
+
+    python -m evidence.lines OUT.json [--seconds N]    # on a Hopper GPU; as `evidence.candidates` does
+    python -m evidence.lines OUT.json --gains          # what copies are worth
+
+Each is multiplied by the configuration that the rule has for it (`flopwatch.kernels.hopper_choice`), and the copy is
+part of its time. What `flopwatch.kernels.scratch.is_worth_lines` asks for was read off ``--gains``.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from evidence.candidates import Findings, main
+from evidence.matmul_candidates import PROCESSORS, MatmulExperiment, is_by_columns, product_point
+from evidence.peer_shapes import sizes
+from flopwatch.kernels.hopper_choice import product_config
+from flopwatch.kernels.hopper_matmul import HopperConfig, hopper_matmul
+from flopwatch.kernels.scratch import in_lines
+from flopwatch.model import from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from evidence.race import Outcome, Point
+    from flopwatch.kernels.routes import ProductConfig
+    from flopwatch.kernels.workspace import Workspace
+
+#: Squares, few to many rows that read one B, and others; rows of B are of no multiple of 16 elements, but of 8.
+BY_ROWS = (
+    *(f"{size}x{size}x{size}" for size in (2008, 2504, 3000, 3400, 4008, 5000, 7000)),
+    *(f"{rows}x5000x5000" for rows in (504, 1000, 1504, 2000, 2600, 3000)),
+    *("1024x11000x4096", "2048x3000x4096", "2048x11000x4096", "4096x3000x4096", "4096x1000x1000", "6000x2008x2008"),
+    *("8192x1000x1024", "8200x1032x4104", "12000x1000x3000", "16384x1000x4096", "32768x1000x512"),
+)
+#: Likewise of columns, where B lies by them.
+BY_COLUMNS = (
+    *("504x5000x5000", "1024x4096x4104", "2000x5000x5000", "2048x4096x4104", "4104x4104x4104", "4104x11008x4104"),
+    *("5000x5000x5000", "8200x1024x1032"),
+)
+_NAME = "in lines "
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InLines(HopperConfig):
+    """A configuration that multiplies by a copy of B."""
+
+    def __str__(self) -> str:
+        """Name it after the configuration."""
+        return _NAME + HopperConfig.__str__(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinesExperiment(MatmulExperiment):
+    """The rule's configuration, with B as it is and with a copy of it, in float16."""
+
+    def points(self) -> Sequence[Point]:
+        """Return all products for which the rule has the persistent kernel."""
+        every = [
+            product_point(shape, "float16", shape, "float16", by_columns=by_columns)
+            for by_columns, shapes in ((False, BY_ROWS), (True, BY_COLUMNS))
+            for shape in shapes
+        ]
+        return [point for point in every if self.candidates(str(point.values[0]), by_columns=is_by_columns(point))]
+
+    def candidates(self, shape: str, *, by_columns: bool = False) -> Mapping[str, ProductConfig]:
+        """Return the configuration in either way; nothing where it is another kernel's."""
+        config = product_config(*sizes(shape), processors=PROCESSORS, by_columns=by_columns)
+        if not isinstance(config, HopperConfig):
+            return {}
+        return {str(each): each for each in (config, InLines(**asdict(config)))}
+
+    def multiplied(self, a: torch.Tensor, b: torch.Tensor, config: ProductConfig, workspace: Workspace) -> torch.Tensor:
+        """Multiply, by way of a copy or as it is."""
+        assert isinstance(config, HopperConfig)  # noqa: S101 - as `candidates` has them
+        return hopper_matmul(a, in_lines(b) if isinstance(config, InLines) else b, config, workspace=workspace)
+
+
+def gains(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yield of each product how many times as fast the copy makes it, and what it then has of cuBLAS's speed."""
+    for outcome in outcomes:
+        seconds = {entry.name: entry.seconds for entry in outcome.entries if entry.seconds}
+        copied = next((value for name, value in seconds.items() if name.startswith(_NAME)), None)
+        as_is = next((value for name, value in seconds.items() if _NAME + name in seconds), None)
+        if copied is None or as_is is None:
+            yield f"{outcome.point.name}: not timed {outcome.reason}".rstrip()
+            continue
+        rows = int(str(outcome.point.values[0]).split("x")[0])
+        of_torch = [seconds["torch"] / each for each in (as_is, copied)]
+        yield (
+            f"{outcome.point.name}: {rows} rows, {outcome.point.flops * 5e-10:.3g} G multiply-adds, "
+            f"{as_is / copied:.3f}; of torch {of_torch[0]:.3f}, {of_torch[1]:.3f}"
+        )
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Do what a command line says."""
+    if "--gains" in arguments:
+        (path,) = (argument for argument in arguments if argument != "--gains")
+        outcomes = from_json(Path(path).read_bytes(), Findings).outcomes
+        sys.stdout.writelines(f"{line}\n" for line in gains(outcomes))
+        return
+    if arguments[:1] == ["choose"]:
+        sys.exit("the table is chosen from the races of evidence.matmul_candidates: these sizes were fitted to")
+    if not torch.cuda.is_available() and not {"--table", "--help", "-h"} & set(arguments):
+        sys.exit("there is no GPU here: products are timed on one of the capability 9.0")
+    main(LinesExperiment(), arguments, "python -m evidence.lines", str(__doc__))
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

@@ -1,0 +1,35 @@
+"""Which products are computed of copies of their operands: those that gain more by reading these than they cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from flopwatch.kernels.eights import are_readable
+from flopwatch.kernels.hopper_matmul import HopperConfig
+from flopwatch.kernels.routes import ruled_product
+from flopwatch.kernels.scratch import in_lines, in_scratch, is_worth_lines, is_worth_scratch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+Copies: TypeAlias = "Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]"
+
+
+def copies_worth_making(a: torch.Tensor, b: torch.Tensor, *, routed: bool) -> Copies | None:
+    """Return what copies the operands of a product for it to be faster; None where it is fastest as they are.
+
+    The product of the copies is the first columns of theirs, and no copies of these are worth making.
+
+    Args:
+        a: (M, K), not empty, of 16-bit elements.
+        b: (K, N), likewise.
+        routed: whether another kernel than the plain one may be taken.
+    """
+    (M, K), N = a.shape, b.shape[1]
+    if is_worth_scratch(M, N, K) and not are_readable((a.data_ptr(), b.data_ptr()), (M, N, K), a.stride(), b.stride()):
+        return in_scratch
+    if routed and is_worth_lines(b, M) and isinstance(ruled_product(a, b), HopperConfig):
+        return lambda a, b: (a, in_lines(b))
+    return None
