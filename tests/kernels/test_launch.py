@@ -453,3 +453,45 @@ def test_launches_that_were_kept_are_captured(eager: list[Callable[[], torch.Ten
 def test_compiled_functions_give_the_same_bits(eager: list[Callable[[], torch.Tensor]]) -> None:
     for call in eager:
         assert torch.equal(call(), torch.compile(call, fullgraph=True)())
+
+
+def both(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return a.clone(), b.clone()
+
+
+def test_copies_are_kept_by_the_key_for_the_driver(driver: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(knobs.runtime, "interpret", False)
+    kept = Launches()
+    kept.keep_copies(KEY, both)
+    other, _addresses = key_of(torch.zeros(2, 3), torch.zeros(3, 2))
+
+    assert kept.copies(KEY) is both
+    assert kept.copies(other) is None
+    monkeypatch.setattr(launch, "active_driver", SimpleNamespace(active=SimpleNamespace()))
+    assert kept.copies(KEY) is None, "that of another GPU"
+    monkeypatch.setattr(launch, "active_driver", SimpleNamespace(active=driver))
+    assert kept.copies(KEY) is both
+    kept.forget()
+    assert kept.copies(KEY) is None
+
+
+@pytest.mark.usefixtures("driver")
+def test_no_copies_are_kept_without_a_key_or_where_kernels_are_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(knobs.runtime, "interpret", False)
+    kept = Launches()
+    kept.keep_copies(None, both)
+    assert kept.copies(None) is None
+    monkeypatch.setattr(knobs.runtime, "interpret", True)
+    kept.keep_copies(KEY, both)
+    assert kept.copies(KEY) is None
+
+
+@pytest.mark.usefixtures("driver")
+def test_of_more_copies_than_there_is_room_for_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(knobs.runtime, "interpret", False)
+    monkeypatch.setattr(launch, "CAPACITY", 2)
+    kept = Launches()
+    for name in "abc":
+        kept.keep_copies((name,), both)
+
+    assert [kept.copies((name,)) for name in "abc"] == [None, None, both]

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from benchmarks_host.stand_in import compiler
+from tests.conftest import HAS_GPU
 
 from flopwatch.kernels import copies, matmul, routes, scratch
 from flopwatch.kernels.matmul import triton_matmul
@@ -17,6 +23,7 @@ if TYPE_CHECKING:
 
     from tests.kernels.conftest import Normal
 
+ROOT = Path(__file__).parents[2]
 OPERANDS: dict[str, Callable[[Normal], tuple[torch.Tensor, torch.Tensor]]] = {
     "odd rows": lambda normal: (normal(45, 71), normal(71, 33)),
     "an odd depth alone": lambda normal: (normal(45, 71), normal(71, 64)),
@@ -103,7 +110,9 @@ def on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(
-    "make", [lambda b: b, lambda b: b.T.contiguous().T, lambda b: b[:, 8:32], lambda b: b.T[:, 8:].T], ids=range(4)
+    "make",
+    [lambda b: b, lambda b: b.T.contiguous().T, lambda b: b[:, 8:32], lambda b: b.T[:, 8:].T, lambda b: b[:, 4:28]],
+    ids=["rows", "columns", "some columns", "some rows", "not from a multiple of 16 bytes on"],
 )
 def test_a_copy_in_lines_has_the_same_bits_and_lies_as_its_original_does(
     make: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype
@@ -134,7 +143,6 @@ def test_b_is_worth_lines_where_its_rows_begin_within_sectors_and_are_read_often
     assert is_worth(4104, 4104, 11008, by_columns=True)
     assert not is_worth(4104, 11008, 4104, by_columns=True), "columns begin with lines"
     assert is_worth(5000, 5000, 4096, stride=4104)
-    assert not is_worth(5000, 5000, 4096, stride=4104, first=4), "16 bytes begin elsewhere"
     assert not is_worth(5000, 4100, 5000, stride=4104, by_columns=True), "16 bytes end elsewhere"
 
 
@@ -192,3 +200,47 @@ def test_a_product_of_b_in_lines_is_the_same(normal: Normal, monkeypatch: pytest
     error = difference(c, matmul_reference(a, b)).max_diff_eps
     assert error is not None
     assert error <= 1.0
+
+
+#: On a stand-in for a GPU: products by way of copies, of which the second one finds out nothing any more. Prints how
+#: many were found out, and for each product how it lies and whether the kernel was launched past Triton's dispatch.
+AGAIN = """
+import sys
+import torch
+from benchmarks_host import stand_in
+from flopwatch.kernels import scratch, triton_matmul
+from flopwatch.kernels.launch import Launches
+
+matmul = sys.modules["flopwatch.kernels.matmul"]
+scratch.SCRATCH_FROM = scratch.SCRATCH_INTENSITY = 0
+asked, past = [], []
+worth, again = matmul.copies_worth_making, Launches.again
+matmul.copies_worth_making = lambda a, b, **rest: asked.append(a.shape) or worth(a, b, **rest)
+Launches.again = lambda *given: past.append(again(*given)) or past[-1]
+with stand_in.stand_in_gpu():
+    a, b = stand_in.tensor(45, 71), stand_in.tensor(71, 33)
+    pad = scratch.pad
+    scratch.pad = lambda x, by: pad(x, by).as_subclass(stand_in.StandInTensor)
+    for _ in range(3):
+        past.clear()
+        c = triton_matmul(a, b)
+        print(len(asked), tuple(c.shape), c.is_contiguous(), [each is not None for each in past])
+    matmul._launches.forget()
+    triton_matmul(a, b)
+    print(len(asked))
+"""
+
+
+@pytest.mark.skipif(HAS_GPU, reason="the stand-in for libcuda cannot lie beside the real one")
+@pytest.mark.skipif(compiler() is None, reason="no C compiler to build the stand-in for libcuda")
+def test_what_was_computed_of_copies_once_is_so_again_and_launched_past_triton_s_dispatch() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", AGAIN], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, *later, anew = done.stdout.splitlines()
+    assert first == "2 (45, 33) True [False, False]"
+    assert later == ["2 (45, 33) True [False, True]"] * 2
+    assert anew == "4"

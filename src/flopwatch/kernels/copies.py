@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from flopwatch.kernels.eights import are_readable
 from flopwatch.kernels.hopper_matmul import HopperConfig
@@ -10,17 +10,16 @@ from flopwatch.kernels.routes import ruled_product
 from flopwatch.kernels.scratch import in_lines, in_scratch, is_worth_lines, is_worth_scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
-Copies: TypeAlias = "Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]"
+    from flopwatch.kernels.launch import Copies
 
 
 def copies_worth_making(a: torch.Tensor, b: torch.Tensor, *, routed: bool) -> Copies | None:
     """Return what copies the operands of a product for it to be faster; None where it is fastest as they are.
 
-    The product of the copies is the first columns of theirs, and no copies of these are worth making.
+    The product is the first columns of that of the copies, of which no copies are worth making. Sizes, strides, dtypes
+    and alignments decide, and what kernels there are for the GPU.
 
     Args:
         a: (M, K), not empty, of 16-bit elements.
@@ -31,5 +30,9 @@ def copies_worth_making(a: torch.Tensor, b: torch.Tensor, *, routed: bool) -> Co
     if is_worth_scratch(M, N, K) and not are_readable((a.data_ptr(), b.data_ptr()), (M, N, K), a.stride(), b.stride()):
         return in_scratch
     if routed and is_worth_lines(b, M) and isinstance(ruled_product(a, b), HopperConfig):
-        return lambda a, b: (a, in_lines(b))
+        return _with_b_in_lines
     return None
+
+
+def _with_b_in_lines(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return a, in_lines(b)

@@ -42,6 +42,8 @@ CAPACITY = 4096
 #: comes what they point into, to be kept until the launch is made: another thread may take the next workspace of the
 #: stream in between.
 Arrange: TypeAlias = Callable[..., tuple[tuple[int, ...], object]]
+#: Makes copies of both operands, or takes one as it is.
+Copies: TypeAlias = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 #: Classes whose tensors are what they say; a subclass may be anything.
 PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
@@ -122,6 +124,7 @@ class Launches:
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Launch] = {}
+        self._copies: dict[Hashable, tuple[Any, Copies]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -129,6 +132,20 @@ class Launches:
     def forget(self) -> None:
         """Have the next call of each set of arguments go through Triton's dispatch, as after choosing anew."""
         self._kept.clear()
+        self._copies.clear()
+
+    def copies(self, key: Hashable | None) -> Copies | None:
+        """Return what copies the operands of a call with this key, where that was kept and the driver is the same."""
+        driver, copies = self._copies.get(key, (None, None))
+        return copies if driver is not None and driver is active_driver.active else None
+
+    def keep_copies(self, key: Hashable | None, copies: Copies) -> None:
+        """Keep that a call with this key is computed of copies, so that later ones need not find that out again."""
+        if key is None or knobs.runtime.interpret:
+            return
+        if len(self._copies) >= CAPACITY:
+            self._copies.clear()
+        self._copies[key] = (active_driver.active, copies)
 
     def again(self, key: Hashable | None, addresses: tuple[int, ...]) -> torch.Tensor | None:
         """Launch what a call with this key launched, and return what the kernel writes.

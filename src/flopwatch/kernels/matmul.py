@@ -15,7 +15,7 @@ from flopwatch.kernels.blocks import check_blocks, does_not_fit
 from flopwatch.kernels.configs import MATMUL_AUTOTUNE, MatmulConfig, fitting_matmul_config, matmul_config_for
 from flopwatch.kernels.copies import copies_worth_making
 from flopwatch.kernels.eights import are_readable, eights, in_eights
-from flopwatch.kernels.launch import Launched, Launches, key_of
+from flopwatch.kernels.launch import Copies, Launched, Launches, key_of
 from flopwatch.kernels.layout import product_layouts
 from flopwatch.kernels.operands import check_dtypes, check_factors, check_on_one_gpu
 from flopwatch.kernels.prediction import matmul_us
@@ -305,11 +305,16 @@ def _eager(  # noqa: PLR0917 - as `triton_matmul`
     product = _launches.again(key, addresses)
     if product is not None:
         return product
+    others = (block_m, block_n, block_k, use_autotune)
+    copies = _launches.copies(key)
+    if copies is not None:
+        with contextlib.suppress(torch.OutOfMemoryError):  # then as below
+            return _by_way_of(copies, a, b, *others)
     _check_operands(a, b)
     blocks = {"block_m": block_m, "block_n": block_n, "block_k": block_k}
     check_blocks(blocks)
     if a.dtype == torch.float32:
-        return _eager(a.half(), b.half(), block_m, block_n, block_k, use_autotune)
+        return _eager(a.half(), b.half(), *others)
     (M, K), N = a.shape, b.shape[1]
     if K == 0:
         return torch.zeros((M, N), device=a.device, dtype=a.dtype)
@@ -319,12 +324,28 @@ def _eager(  # noqa: PLR0917 - as `triton_matmul`
     tuned = use_autotune and len(given) < len(blocks)
     with torch.cuda.device(a.device):
         copies = copies_worth_making(a, b, routed=tuned and not given)
-        if copies is None:
-            return _multiply(a, b, given, tuned=tuned, key=key)
-        with contextlib.suppress(torch.OutOfMemoryError):  # then as they are, slowly
-            product = _eager(*copies(a, b), block_m, block_n, block_k, use_autotune)
-            return product if product.shape[1] == N else product[:, :N].contiguous()
-        return _multiply(a, b, given, tuned=tuned, key=None)  # not kept: the next call may have the memory
+        if copies is not None:
+            with contextlib.suppress(torch.OutOfMemoryError):  # then as they are, slowly
+                product = _by_way_of(copies, a, b, *others)
+                _launches.keep_copies(key, copies)
+                return product
+            key = None  # the next call may have the memory
+        return _multiply(a, b, given, tuned=tuned, key=key)
+
+
+def _by_way_of(  # noqa: PLR0917 - as `triton_matmul`
+    copies: Copies,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    block_m: int | None,
+    block_n: int | None,
+    block_k: int | None,
+    use_autotune: bool,  # noqa: FBT001 - as `triton_matmul`
+) -> torch.Tensor:
+    """Multiply copies of operands that were checked."""
+    product = _eager(*copies(a, b), block_m, block_n, block_k, use_autotune)
+    N = b.shape[1]
+    return product if product.shape[1] == N else product[:, :N].contiguous()
 
 
 #: One node of a graph of `torch.compile`, which would trace through to what only an eager call may do.

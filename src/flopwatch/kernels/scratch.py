@@ -76,12 +76,11 @@ def is_worth_lines(b: torch.Tensor, M: int) -> bool:
     False
     """
     rows = _by_rows(b)
-    in_wide = (rows.shape[1], rows.stride(0), rows.storage_offset())
     return (
         M >= LINES_ROWS
         and M * b.numel() >= LINES_FROM
         and rows.stride(0) % SECTOR != 0
-        and not any(number % _WIDE for number in in_wide)
+        and rows.shape[1] % _WIDE == rows.stride(0) % _WIDE == 0
     )
 
 
@@ -89,13 +88,16 @@ def in_lines(b: torch.Tensor) -> torch.Tensor:
     """Return a copy whose rows, or columns where B lies by them, each begin with a line of memory.
 
     Args:
-        b: (K, N) of 16-bit elements, by rows or by columns; 8 divides the length of these, the stride from one to the
-            next, and where B begins in its storage.
+        b: (K, N) of 16-bit elements, by rows or by columns; 8 divides the length of these, and the stride from one to
+            the next.
     """
     rows = _by_rows(b)
     pitch = -(-rows.shape[1] // LINE) * LINE
     copy = torch.empty((rows.shape[0], pitch), device=b.device, dtype=b.dtype)[:, : rows.shape[1]]
-    copy.view(torch.complex128).copy_(rows.view(torch.complex128))
+    if rows.storage_offset() % _WIDE == 0:
+        copy.view(torch.complex128).copy_(rows.view(torch.complex128))
+    else:  # torch has no view that begins there
+        copy.copy_(rows)
     return copy if rows is b else copy.T
 
 
