@@ -142,6 +142,7 @@ def blocks(peers: Peers, own: Recorded | None) -> dict[str, str]:
         "attention": section(peers, ATTENTION_GROUPS, "full", "causal"),
         "launch": launch(peers),
         "kept": launch_costs.told(launch_costs.kept(FOLDER / device) for device in (DEVICE, OTHER_DEVICE)),
+        "lengths": "" if own is None else lengths(own),
         "recorded": "No recording of the bundled suites is kept." if own is None else alone(own),
     }
 
@@ -305,6 +306,19 @@ def alone(own: Recorded) -> str:
     images = "\n".join(f"![](images/{name})" for name in recorded_plots(own))
     heads = ("case", "a call", "TFLOPS", "GB/s", "of the roofline")
     return "\n\n".join([where, images, table(heads, rows, left=1)])
+
+
+def lengths(own: Recorded) -> str:
+    """Tell how the time of attention falls where sequences of a batch are shorter than the longest."""
+    whole = {(each.suite, each.values[0]): each for each in own.cases if each.values[-1] == "full"}
+    rows = []
+    for each in sorted(own.cases, key=lambda each: each.mean_length or 0.0):
+        full = whole.get((each.suite, each.values[0]))
+        if each.mean_length is not None and full is not None:
+            times = (format_seconds(full.seconds), format_seconds(each.seconds))
+            rows.append((each.values[0], f"{each.mean_length:.2f}", *times, f"{each.seconds / full.seconds:.2f}"))
+    heads = ("attention", "mean length", "all of full length", "of those lengths", "of that time")
+    return table(heads, rows, left=1)
 
 
 def _speed(beside: Beside) -> Speed:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evidence.peer_shapes import SQUARES, sizes
 from evidence.samples import FOLDER, Origin, Samples, recordings
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Suites whose rates are told: those of the kernels that have peers.
-SUITES = ("Matmul", "MatmulSizes", "Linear", "Attention", "ImageAttention", "DecoderAttention")
+SUITES = ("Matmul", "MatmulSizes", "Linear", "Attention", "EncoderAttention", "ImageAttention", "DecoderAttention")
+#: What attention's cases call the mask where sequences of a batch end at lengths of their own.
+LENGTHS = "lengths"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +29,7 @@ class RecordedCase:
         seconds: of a call, the median.
         flops: of a call.
         bytes_moved: that a call must move.
+        mean_length: of the sequences, in units of the longest; None where all are as long.
     """
 
     suite: str
@@ -33,6 +37,7 @@ class RecordedCase:
     seconds: float
     flops: float
     bytes_moved: float
+    mean_length: float | None = None
 
     @property
     def name(self) -> str:
@@ -92,6 +97,14 @@ def recorded(folder: Path = FOLDER) -> Recorded | None:
                     seconds=1e-6 * time_us,
                     flops=counts.flops(*parameters),
                     bytes_moved=counts.bytes_moved(*parameters),
+                    mean_length=_mean_length(counts, parameters),
                 )
             )
     return Recorded(origin=samples.origin(kept[-1]), commit=str(samples.about["commit"]).split()[0], cases=tuple(cases))
+
+
+def _mean_length(suite: Any, parameters: tuple[str, ...]) -> float | None:  # noqa: ANN401 - of attention, discovered
+    if parameters[-1] != LENGTHS:
+        return None
+    found = suite.sizes(parameters[0])
+    return statistics.fmean(found.lengths()) / float(found.s)

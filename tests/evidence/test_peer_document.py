@@ -197,3 +197,14 @@ def test_recorded_rates_are_those_of_the_recording(own: Recorded | None) -> None
     assert {each.square for each in own.cases if each.name == "Matmul 1000x1000x1000 float16"} == {None}
     row = next(line for line in peer_document.alone(own).splitlines() if line.startswith(f"| {case.name} |"))
     assert f"| {case.tflops:.4g} |" in row
+
+
+def test_lengths_are_told_beside_the_same_attention_without_them(own: Recorded | None) -> None:
+    assert own is not None
+    (full,) = (each for each in own.cases if each.name == "Attention 4x8x1024x64 full")
+    (varied,) = (each for each in own.cases if each.name == "Attention 4x8x1024x64 lengths")
+    assert (full.mean_length, varied.mean_length) == (None, 0.625), "256, 512, 768 and 1024"
+    pair = replace(own, cases=(replace(full, seconds=20e-6), replace(varied, seconds=15e-6)))
+
+    assert peer_document.lengths(pair).splitlines()[2:] == ["| 4x8x1024x64 | 0.62 | 20.00 µs | 15.00 µs | 0.75 |"]
+    assert len(peer_document.lengths(replace(own, cases=(varied,))).splitlines()) == 2, "with nothing beside it"
