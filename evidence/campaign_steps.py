@@ -304,6 +304,16 @@ STEPS: tuple[Step, ...] = (
         then=("python -m evidence.peers docs",),
     ),
     Step(
+        name="first-calls",
+        purpose="what the first call of a size costs, in docs/performance.md",
+        arguments=("-m", "evidence.first_calls", "{out}"),
+        expected_s=150.0,
+        origin="reckoned: 22 processes of 4 s to start and 2 s to compile",
+        limit_s=500.0,
+        out=f"{_H200}first-calls-{{date}}.json",
+        then=("python -m evidence.peers docs",),
+    ),
+    Step(
         name="power-recording",
         purpose="pairs whose head a spin slows: what is found, in docs/evidence.md",
         arguments=(

@@ -1,0 +1,216 @@
+"""What the first call of a size costs, in fresh processes with and without compiled kernels, on a GPU.
+
+::
+
+    python -m evidence.first_calls evidence/h200/first-calls-2026-11-25.json
+
+Each process calls one function with a size that no table has, and then with another such size; one process has an empty
+Triton cache, and the next one what that left there. Importing torch and opening the GPU is done before. Then
+``python -m evidence.peers docs`` writes the table of docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evidence.page import table
+from flopwatch.cli.output_file import claim
+from flopwatch.errors import FlopwatchError, MachineError
+from flopwatch.kernels import flash_attention, triton_matmul, triton_matmul_fp8
+from flopwatch.measure.machine import Machine, read_machine
+from flopwatch.measure.nvml import Watch, require_gpu
+from flopwatch.model import SCHEMA_VERSION, from_json, to_json
+from flopwatch.units import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+ROOT = Path(__file__).parents[1]
+#: The goal of a first call, in seconds.
+GOAL_S = 2.0
+#: What is called, and two sizes that no table has.
+SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "triton_matmul": ((2304, 2304, 2304), (3584, 2560, 1792)),
+    "triton_matmul, one round of tiles": ((1088, 1088, 1088), (704, 1408, 896)),
+    "triton_matmul, few rows": ((24, 2560, 2560), (12, 3072, 2048)),
+    "triton_matmul, float32": ((640, 640, 640), (320, 960, 480)),
+    "triton_matmul, small": ((200, 300, 400), (120, 260, 500)),
+    "triton_matmul_fp8": ((1152, 1152, 1152), (896, 1408, 640)),
+    "flash_attention, 64": ((2, 12, 1536, 64), (3, 8, 2560, 64)),
+    "flash_attention, 128": ((2, 12, 1536, 128), (3, 8, 2560, 128)),
+    "flash_attention, 256": ((2, 12, 1536, 256), (3, 8, 2560, 256)),
+    "flash_attention, 96": ((2, 12, 1536, 96), (3, 8, 2560, 96)),
+    "flash_attention, lengths": ((2, 12, 1536, 64), (3, 8, 2560, 64)),
+}
+#: A process is killed after so long: it has everything to compile, twice.
+LONGEST_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstCall:
+    """What two first calls cost, in seconds to the end of the kernel.
+
+    Attributes:
+        name: of what is called.
+        cold: with nothing compiled: of the first size, and then of the other.
+        warm: in a new process, with what the one before left in Triton's cache.
+    """
+
+    name: str
+    cold: tuple[float, float]
+    warm: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstCalls:
+    """All of them, on one machine."""
+
+    machine: Machine
+    date: str
+    calls: tuple[FirstCall, ...]
+    schema_version: int = SCHEMA_VERSION
+
+
+def call(name: str, sizes: tuple[int, ...]) -> Callable[[], object]:
+    """Return the call, its inputs drawn."""
+    import torch  # noqa: PLC0415 - not where the table is made
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, device="cuda")
+
+    if name.startswith("flash_attention"):
+        q, k, v = (drawn(*sizes).half() for _ in range(3))
+        if not name.endswith("lengths"):
+            return lambda: flash_attention(q, k, v, causal=True)
+        seq_lens = torch.full((sizes[0],), sizes[2], dtype=torch.int32, device="cuda")
+        return lambda: flash_attention(q, k, v, seq_lens=seq_lens)
+    m, n, k_size = sizes
+    a, b = drawn(m, k_size), drawn(n, k_size)
+    if name == "triton_matmul_fp8":
+        a8, b8, one = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).T, torch.ones((), device="cuda")
+        return lambda: triton_matmul_fp8(a8, b8, one, one)
+    a, b = (a, b) if name.endswith("float32") else (a.half(), b.half())
+    b = b.T.contiguous()
+    return lambda: triton_matmul(a, b)
+
+
+def both_sizes(name: str) -> tuple[float, float]:
+    """Make both first calls in this process; return what each cost."""
+    import torch  # noqa: PLC0415 - as above
+
+    def cost(sizes: tuple[int, ...]) -> float:
+        first = call(name, sizes)
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        first()
+        torch.cuda.synchronize()
+        return time.perf_counter() - begun
+
+    one, other = SIZES[name]
+    return cost(one), cost(other)
+
+
+def in_a_process(name: str, cache: Path) -> tuple[float, float]:
+    """Make both first calls in a fresh process.
+
+    Raises:
+        FlopwatchError: it fails.
+    """
+    program = f"import json; from evidence.first_calls import both_sizes; print(json.dumps(both_sizes({name!r})))"
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(cache)}
+    done = subprocess.run(  # noqa: S603 - our own module
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST_S,
+    )
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise FlopwatchError(f"the first call of {name} failed", why=why, todo="run it by itself to see more")
+    one, other = json.loads(done.stdout.splitlines()[-1])
+    return float(one), float(other)
+
+
+def measure() -> FirstCalls:
+    """Measure on the present GPU.
+
+    Raises:
+        MachineError: there is none.
+        FlopwatchError: a call fails.
+    """
+    require_gpu(lambda why: MachineError("first calls are timed on a GPU", why=why, todo="run this where there is one"))
+    calls = []
+    for name in SIZES:
+        with tempfile.TemporaryDirectory(prefix="flopwatch-") as cache:
+            cold, warm = (in_a_process(name, Path(cache)) for _ in range(2))
+        calls.append(FirstCall(name=name, cold=cold, warm=warm))
+        sys.stderr.write(f"{name}: {cold[0]:.2f} s, then {cold[1]:.2f} s; compiled before {warm[0]:.2f} s\n")
+    import torch  # noqa: PLC0415 - as above
+
+    with Watch(str(torch.cuda.get_device_properties().uuid)) as watch:
+        machine = read_machine(watch.gpu(), {"cuda": str(torch.version.cuda)})
+    return FirstCalls(machine=machine, date=dt.datetime.now(tz=dt.UTC).date().isoformat(), calls=tuple(calls))
+
+
+def kept(folder: Path) -> FirstCalls | None:
+    """Read the newest measurement that a folder has, if it has one."""
+    found = [from_json(path.read_bytes(), FirstCalls) for path in sorted(folder.glob("first-calls-*.json"))]
+    return max(found, key=lambda each: each.date, default=None)
+
+
+def told(measurements: Iterable[FirstCalls | None]) -> str:
+    """Tell of each measurement, where there is one, what first calls cost."""
+    parts = [_told(each) for each in measurements if each is not None]
+    return "\n\n".join(parts) or "Not measured yet: `python -m evidence.first_calls OUT.json` does so on a GPU."
+
+
+def _told(found: FirstCalls) -> str:
+    machine = found.machine
+    rows = [
+        (
+            f"{each.name} {'x'.join(map(str, SIZES[each.name][0]))}",
+            *(format_seconds(seconds) for seconds in (*each.cold, *each.warm)),
+            "reached" if max(*each.cold, *each.warm) <= GOAL_S else "**not reached**",
+        )
+        for each in found.calls
+        if each.name in SIZES
+    ]
+    gpu = machine.gpu.name if machine.gpu else "no GPU"
+    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    heads = ("call", "nothing compiled", "another size then", "compiled before", "another", f"goal: {GOAL_S:g} s")
+    return f"{gpu}, {machine.cpu_model}; {versions}; {found.date}:\n\n{table(heads, rows, left=1)}"
+
+
+def main(arguments: list[str]) -> None:
+    """Measure, print the table and write the file."""
+    parser = argparse.ArgumentParser(
+        prog="python -m evidence.first_calls",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("out", type=Path, metavar="OUT.json")
+    out: Path = parser.parse_args(arguments).out
+    try:
+        claim(out)
+        found = measure()
+    except FlopwatchError as error:
+        sys.exit(str(error))
+    sys.stdout.write(f"{told([found])}\n")
+    out.write_bytes(to_json(found, indent=1) + b"\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from evidence import first_calls
+from evidence.first_calls import SIZES, FirstCall, FirstCalls, in_a_process, kept, told
+
+from flopwatch.errors import FlopwatchError
+from flopwatch.kernels.known import TABLES, tabled
+from flopwatch.measure.machine import Machine
+from flopwatch.model import to_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MACHINE = Machine(gpu=None, versions={"torch": "2.11.0"}, cpu_model="Some Processor", cpu_count=16)
+CALLS = FirstCalls(
+    machine=MACHINE,
+    date="2026-11-25",
+    calls=(
+        FirstCall(name="triton_matmul", cold=(1.9, 0.5), warm=(0.25, 0.001)),
+        FirstCall(name="flash_attention, 64", cold=(1.5, 2.1), warm=(0.25, 0.001)),
+    ),
+)
+
+
+def test_no_table_has_these_sizes() -> None:
+    """Or nothing would be chosen: keys begin with M, N and K, or with B, H, H_KV, S, S_KV and D."""
+    keys = {tuple(choice["key"].split(", ")) for _entry, choice in tabled(TABLES)}
+    for name, both in SIZES.items():
+        assert both[0] != both[1]
+        for sizes in both:
+            texts = list(map(str, sizes))
+            if name.startswith("flash_attention"):
+                b, h, s, d = texts
+                texts = [b, h, h, s, s, d]
+            assert not [key for key in keys if key[: len(texts)] == tuple(texts)], name
+
+
+def test_the_goal_is_missed_by_any_of_the_calls() -> None:
+    text = told([None, CALLS])
+
+    assert text.startswith("no GPU, Some Processor; torch 2.11.0; 2026-11-25:\n")
+    assert "| triton_matmul 2304x2304x2304 | 1.900 s | 500.0 ms | 250.0 ms | 1.000 ms | reached |" in text
+    assert "| flash_attention, 64 2x12x1536x64 | 1.500 s | 2.100 s | 250.0 ms | 1.000 ms | **not reached** |" in text
+    assert told([None]).startswith("Not measured yet")
+
+
+def test_the_newest_is_told(tmp_path: Path) -> None:
+    assert kept(tmp_path) is None
+    for name, date in (("b", "2026-11-20"), ("a", "2026-11-24")):
+        (tmp_path / f"first-calls-{name}.json").write_bytes(to_json(replace(CALLS, date=date)))
+
+    found = kept(tmp_path)
+
+    assert found is not None
+    assert found.date == "2026-11-24"
+
+
+@pytest.mark.parametrize(
+    ("code", "stdout", "stderr"), [(1, "", "Traceback\nRuntimeError: broken\n"), (-9, "", "")], ids=["error", "killed"]
+)
+def test_a_call_that_fails_is_told(
+    code: int, stdout: str, stderr: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = subprocess.CompletedProcess([], code, stdout=stdout, stderr=stderr)
+    monkeypatch.setattr(subprocess, "run", lambda *_arguments, **_options: done)
+
+    with pytest.raises(FlopwatchError, match=f"why: {'RuntimeError: broken' if stderr else 'exit status -9'}"):
+        in_a_process("triton_matmul", tmp_path)
+
+
+def test_a_process_has_its_own_cache_and_tells_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def run(arguments: list[str], *, env: dict[str, str], **_options: object) -> subprocess.CompletedProcess[str]:
+        asked.extend((arguments[-1], env["TRITON_CACHE_DIR"]))
+        return subprocess.CompletedProcess(arguments, 0, stdout="a warning\n[1.5, 0.25]\n", stderr="")
+
+    monkeypatch.setattr(subprocess, "run", run)
+
+    assert in_a_process("triton_matmul, small", tmp_path) == (1.5, 0.25)
+    assert "both_sizes('triton_matmul, small')" in asked[0]
+    assert asked[1] == str(tmp_path)
+
+
+def test_without_a_gpu_it_says_so_and_leaves_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flopwatch.measure.nvml.present_gpus", dict)
+    out = tmp_path / "first-calls.json"
+    out.write_bytes(b"kept")
+
+    with pytest.raises(SystemExit, match="first calls are timed on a GPU\n  why: the driver has none"):
+        first_calls.main([str(out)])
+
+    assert out.read_bytes() == b"kept"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", SIZES)
+def test_first_calls_are_made_on_a_gpu(name: str, tmp_path: Path) -> None:
+    one, other = in_a_process(name, tmp_path)
+
+    assert 0 < one < 60
+    assert 0 < other < 60
