@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,6 +41,7 @@ class Driver:
         self.times_ms = {size: float(size) for size in SIZES}
         self.timed: list[int] = []
         self.running = 0
+        self.compiled: list[tuple[int, int]] = []
 
     def get_current_target(self) -> GPUTarget:
         return self.target
@@ -61,8 +63,11 @@ class Kernel:
         self.fn = JITFunction(function)
         self.arg_names = self.fn.arg_names
 
-    def run(self, *_arguments: object, BLOCK: int, **_options: object) -> None:
-        self.gpu.running = BLOCK
+    def run(self, *_arguments: object, BLOCK: int, warmup: bool = False, **_options: object) -> None:
+        if warmup:
+            self.gpu.compiled.append((BLOCK, len(self.gpu.timed)))
+        else:
+            self.gpu.running = BLOCK
 
 
 class Calls:
@@ -120,6 +125,33 @@ def smallest(configs: list[triton.Config], _named: Mapping[str, object], **_opti
 
 def largest_first(BLOCK: int, **_arguments: object) -> float:
     return -BLOCK
+
+
+def test_what_is_timed_is_compiled_before_all_of_it(calls: Calls) -> None:
+    tuner = calls.tuner(model=largest_first)
+    _chosen, timed = calls.run(tuner)
+
+    assert timed
+    assert calls.gpu.compiled == [(size, 0) for size in timed]
+    calls.run(tuner)
+    assert len(calls.gpu.compiled) == len(timed), "and not again"
+
+
+def test_what_was_timed_before_is_not_compiled_beforehand(calls: Calls) -> None:
+    calls.run(calls.tuner())
+    calls.gpu.compiled.clear()
+
+    calls.run(calls.tuner())
+
+    assert calls.gpu.compiled == []
+
+
+def test_within_another_mode_that_compiles_later_each_is_compiled_when_it_is_timed(calls: Calls) -> None:
+    with ThreadPoolExecutor(1) as executor, triton.AsyncCompileMode(executor):
+        chosen, timed = calls.run(calls.tuner())
+
+    assert (chosen, timed) == (min(SIZES), list(SIZES))
+    assert calls.gpu.compiled == []
 
 
 def test_what_is_predicted_to_be_slow_is_not_timed(calls: Calls) -> None:

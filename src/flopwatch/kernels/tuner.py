@@ -6,8 +6,10 @@ What is left out of the list is left out of a call alone. The list itself stays 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -55,6 +57,7 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
     run are timed, those that are predicted to be fast where there is a prediction for the GPU, and what they took is
     kept in Triton's cache, by the kernel's source, the compiler, the candidates, the key, the GPU and the timer. Where
     another timer than Triton's is at work, as in the gate, nothing is kept unless ``TRITON_CACHE_AUTOTUNING`` asks.
+    What is to be timed is compiled beforehand, side by side.
 
     Args:
         fn: the kernel, with its heuristics.
@@ -80,6 +83,7 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
         by = {"early_config_prune": rule, "perf_model": model, "top_k": TOP_K}
         super().__init__(fn, names, configs, keys, None, None, prune_configs_by=by, cache_results=True)
         self.kind = kind
+        self._call: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
 
     @property
     def nargs(self) -> dict[str, Any] | None:
@@ -92,6 +96,14 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
         kind = self.kind(named) if named and self.kind else ""
         # Under Triton's own name, by which `flopwatch.static.reached` knows what a tuner remembers of its calls.
         self.__dict__["nargs"] = {**named, KIND: kind} if named and kind else named
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Launch in the configuration of the key, which is chosen first where there is none."""
+        self._call = (args, kwargs)
+        try:
+            return super().run(*args, **kwargs)
+        finally:
+            self._call = ((), {})
 
     def prune_configs(self, kwargs: dict[str, Any]) -> list[triton.Config]:
         """Return what is timed, in order; a single one is not."""
@@ -117,15 +129,31 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
         if len(configs) == 1:
             self.cache[tuning_key] = configs[0]
             return True
-        if self._do_bench is not None and not knobs.autotuning.cache:
+
+        def compiled_and_timed() -> None:
+            self._compile(configs)
             bench_fn()
+
+        if self._do_bench is not None and not knobs.autotuning.cache:
+            compiled_and_timed()
             found = False
         else:
             place = (*tuning_key, torch.cuda.get_device_name(), getattr(self._do_bench, "__name__", ""))
-            found = super().check_disk_cache(place, configs, bench_fn)
+            found = super().check_disk_cache(place, configs, compiled_and_timed)
             self.cache.pop(place, None)
         self.cache[tuning_key] = self._first_of_the_fastest()
         return found
+
+    def _compile(self, configs: Sequence[triton.Config]) -> None:
+        """Compile for the present call, side by side; what does not compile fails again when it is timed."""
+        args, kwargs = self._call
+        with (
+            contextlib.suppress(RuntimeError),  # such as that another mode is active: then each when it is timed
+            ThreadPoolExecutor(min(len(configs), os.cpu_count() or 1)) as executor,
+            triton.AsyncCompileMode(executor, ignore_errors=True),
+        ):
+            for config in configs:
+                self.fn.run(*args, **{**kwargs, "warmup": True}, **config.all_kwargs())
 
     def _known_config(self, kwargs: dict[str, Any]) -> str:
         """Return the configuration that the tables have for a call, without what later Tritons add; "" for none."""
