@@ -188,14 +188,12 @@ def operands(
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor, config: ProductConfig, workspace: Workspace) -> torch.Tensor:
-    """Multiply by a candidate; what `triton_matmul` copies first is copied, which is part of its time."""
+    """Multiply by a candidate; what tensor maps do not take is copied first, which is part of its time."""
     match config:
         case HopperConfig() | ShortConfig():
             columns = b.shape[1]
             if not can_multiply(a, b):
                 a, b = in_scratch(a, b)
-            elif isinstance(config, HopperConfig) and is_worth_lines(b, a.shape[0]):
-                b = in_lines(b)
             if isinstance(config, ShortConfig):
                 c = hopper_short_matmul(a, b, config)
             else:
@@ -223,7 +221,16 @@ class MatmulExperiment:
         folder = Path(stream_k.__file__).parent
         others = (
             folder / f"{name}.py"
-            for name in ("stream_k", "thin_matmul", "tiles", "eights", "matmul", "configs", "dependent_launch")
+            for name in (
+                "stream_k",
+                "thin_matmul",
+                "tiles",
+                "eights",
+                "matmul",
+                "configs",
+                "dependent_launch",
+                "scratch",
+            )
         )
         hopper = [path for kind in ("matmul", "short") for path in sorted(folder.glob(f"hopper_{kind}*.py"))]
         files = [*hopper, *others]
@@ -265,7 +272,9 @@ class MatmulExperiment:
         return jobs
 
     def multiplied(self, a: torch.Tensor, b: torch.Tensor, config: ProductConfig, workspace: Workspace) -> torch.Tensor:
-        """Multiply by a candidate."""
+        """Multiply by a candidate; by what the rule has, as calls do that it decides."""
+        if self.held_out and isinstance(config, HopperConfig) and can_multiply(a, b) and is_worth_lines(b, a.shape[0]):
+            b = in_lines(b)
         return multiply(a, b, config, workspace)
 
     def contest(self, point: Point) -> Contest:

@@ -1,8 +1,9 @@
 """Each form of the kernels beside the plain ones, by itself and at a small size: what a sanitizer looks at.
 
-A form is a configuration and, of attention, the mask and the sequence lengths: together they take every branch that
-configurations of the tables take (`tests/evidence/test_sanitized_forms.py`). Most programs compute several tiles, and
-go around their rings of buffers several times.
+A form is a configuration and how operands lie or, of attention, the mask and the sequence lengths. There is one for
+all that the code of a kernel branches on together, of each configuration that a table has for such calls, and of
+lengths and layouts that no table has (`tests/evidence/test_sanitized_forms.py`). Most programs compute several tiles,
+and go around their rings of buffers several times.
 """
 
 from __future__ import annotations
@@ -59,17 +60,30 @@ class AttentionForms(Suite):
     params: ClassVar[Sequence[Sequence[str]]] = (
         (
             "32 causal whole: 192x128 s3 q2 h32",
+            "32 causal odd: 192x128 s3 q2 h32",
             "32 full whole: 192x128 s3 q2",
+            "32 full odd: 192x128 s3 q2 h32",
             "64 full whole: 192x128 s2 q2 h16",
+            "64 full whole: 192x128 s2 h16",
+            "64 full whole: 192x128 s2 pp",
+            "64 full odd: 192x128 s2 q2 pp",
+            "64 full whole: 128x128 s3 q2 pp",
             "64 causal whole: 192x128 s2 pp",
             "64 causal odd: 192x128 s2 q2 pp",
+            "64 causal whole: 128x128 s3 q2 pp",
             "64 causal whole: 128x128 s3 q2 h64 pp",
-            "128 causal whole: 128x128 s2 q2 h128 pp",
             "128 full odd: 128x128 s2 q2",
+            "128 full whole: 128x128 s2 q2 pp",
+            "128 full whole: 128x128 s2 q2 h128 pp",
+            "128 causal whole: 128x128 s2 q2",
             "128 causal odd: 128x128 s2 q2 pp",
-            "256 causal whole: 128x64 s2 o2 pp",
+            "128 causal whole: 128x128 s2 q2 h128 pp",
             "256 full whole: 128x64 s2",
+            "256 full odd: 128x64 s2 o2",
+            "256 full whole: 128x64 s2 o2 pp",
+            "256 causal whole: 128x64 s2",
             "256 causal odd: 128x64 s2 o2",
+            "256 causal whole: 128x64 s2 o2 pp",
         ),
     )
     param_names = ("form",)
@@ -105,14 +119,20 @@ class AttentionForms(Suite):
 
 
 class ProductForms(Suite):
-    """Products of float16; `form` is a configuration's name."""
+    """Products of float16; `form` is a configuration's name, and whether B lies by columns."""
 
     params: ClassVar[Sequence[Sequence[str]]] = (
         (
+            "128x256x64 s4 w2 c4/2 g8 whole",
             "128x256x64 s4 w2 c4/2 g8 whole pdl",
             "128x256x64 s4 w2 c4/2 g8 rest",
+            "128x256x64 s4 w2 c4/2 g8 wave, by columns",
+            "128x128x64 s6 w2 c2/2 g8 whole pdl",
+            "128x128x64 s6 w2 c2/2 g8 wave",
             "128x128x64 s6 w2 c2/2 g8 wave pdl",
             "192x128x64 s5 w3 c2/1 g8 whole",
+            "192x128x64 s5 w3 c2/1 g8 whole pdl, by columns",
+            "192x128x64 s5 w3 c2/1 g8 whole pdl",
             "256x128x64 s4 w2 c2/1 g8 rest",
             "short 128x128x64 s3 w8 x2 tma pdl",
             "short 128x64x64 s5 w4 x1 r8 tma pdl",
@@ -121,7 +141,12 @@ class ProductForms(Suite):
             "short 128x64x64 s6 w4 x1 turned tma pdl",
             "short 144x128x64 s4 w4 x1 turned tma pdl",
             "short 96x64x64 s5 w4 x2 turned tma pdl",
+            "short 128x128x64 s3 w8 x2 tma pdl, by columns",
+            "short 128x64x64 s5 w4 x1 r8 tma pdl, by columns",
+            "short 128x192x64 s5 w8 x1 tma, by columns",
+            "short 144x128x64 s4 w4 x1 turned tma pdl, by columns",
             "thin 64x128/2 w4 s5 pdl",
+            "thin 64x128/2 w4 s5 pdl, by columns",
             "thin 32x128/1 w4 s9 upright pdl",
             "plain 64x128x64 w8 s4 g8 wave",
         ),
@@ -141,8 +166,10 @@ class ProductForms(Suite):
         (form,) = values
         m, n, k = self.sizes(form)
         generator = torch.Generator(device="cuda").manual_seed(seed)
-        a, b = (torch.randn(shape, device="cuda", generator=generator).half() for shape in ((m, k), (k, n)))
-        return a, b, PRODUCTS[form]
+        name, _, by_columns = form.partition(", ")
+        of_b = (n, k) if by_columns else (k, n)
+        a, b = (torch.randn(shape, device="cuda", generator=generator).half() for shape in ((m, k), of_b))
+        return a, b.T if by_columns else b, PRODUCTS[name]
 
     def run(self, *inputs: Any) -> torch.Tensor:  # noqa: ANN401 - what `inputs` makes
         """Launch it."""
@@ -171,9 +198,17 @@ class Fp8Forms(ProductForms):
 
     params = (
         (
+            "fast tensor: 128x128x128 s6 w2 c1/1 g8 whole",
+            "fast row: 128x128x128 s6 w2 c2/2 g8 whole",
+            "fast tensor: 128x128x128 s6 w2 c2/2 g8 whole pdl",
+            "fast row: 192x128x128 s4 w3 c2/2 g8 whole",
+            "fast tensor: 192x128x128 s5 w3 c2/1 g8 whole",
             "fast tensor: 192x128x128 s5 w3 c2/1 g8 whole pdl",
+            "fast tensor: 256x128x128 s4 w2 c2/1 g8 whole",
+            "fast row: 256x128x128 s4 w2 c2/1 g8 whole pdl",
             "fast row: 256x128x128 s4 w2 c2/1 g8 rest",
             "fast tensor: 256x128x128 s4 w2 c2/1 g8 wave",
+            "fast row: 128x256x128 s4 w2 c4/2 g8 whole",
             "fast tensor: 128x256x128 s4 w2 c4/2 g8 whole pdl",
             "fast row: 64x128x128 s8 w1 c2/2 g8 whole pdl",
             "fast tensor: 128x64x128 s8 w2 c1/1 g8 whole pdl",
@@ -181,8 +216,11 @@ class Fp8Forms(ProductForms):
             "float32 tensor: 192x128x128 s5 w3 c2/1 g8 rest",
             "float32 row: 128x128x128 s6 w2 c1/1 g8 whole",
             "float32 tensor: 128x128x128 s6 w2 c2/2 g8 whole pdl",
+            "float32 row: 128x64x128 s8 w2 c1/1 g8 whole pdl",
+            "float32 tensor: 192x128x128 s4 w3 c2/2 g8 whole",
             "fast row: thin 64x256/1 w4 s7 pdl",
-            "fast tensor: thin 64x256/1 w8 s4",
+            "fast tensor: thin 64x128/1 w4 s6",
+            "fast tensor: thin 64x256/1 w8 s4 pdl",
             "fast tensor: thin 32x256/1 w4 s9 upright pdl",
             "float32 tensor: thin 64x128/2 w4 s12 pdl",
             "float32 tensor: thin 32x128/1 w4 s8 upright pdl",

@@ -43,7 +43,7 @@ def test_gains_are_of_both_ways() -> None:
     assert line == "2000x1000x500: 2000 rows, 1 G multiply-adds, 1.500; of torch 0.333, 0.500"
 
 
-@pytest.mark.parametrize("missing", ["as_is", "copied"])
+@pytest.mark.parametrize("missing", ["as_is", "copied", "torch"])
 def test_what_was_not_timed_in_both_ways_says_so(missing: str) -> None:
     seconds = {"as_is": 3e-6, "copied": 2e-6, "torch": 1e-6}
     seconds.pop(missing)
@@ -52,17 +52,19 @@ def test_what_was_not_timed_in_both_ways_says_so(missing: str) -> None:
 
 
 def test_copies_are_made_where_they_were_measured_to_gain() -> None:
-    """And not where the product took longer by that."""
+    """Or are level, by what medians of different rounds drift; and not where the product took longer by that."""
     outcomes = from_json(RECORDED.read_bytes(), Findings).outcomes
-    made, lost = 0, 0
+    made, gained, lost = 0, 0, 0
     for each, line in zip(outcomes, gains(outcomes), strict=True):
         rows, gain = sizes(str(each.point.values[0]))[0], float(line.split("; ")[0].split(", ")[-1])
         if rows >= LINES_ROWS and each.point.flops / 2 >= LINES_FROM:
             made += 1
-            assert gain > 1.0, line
+            assert gain > 0.97, line
+            gained += gain > 1.03
         lost += gain < 1.0
 
     assert made > 15
+    assert gained >= made - 2
     assert lost > 0
 
 
@@ -70,6 +72,6 @@ def test_without_a_gpu_it_says_what_it_needs(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
 
     with pytest.raises(SystemExit, match="there is no GPU here"):
-        lines.run([str(tmp_path / "out.json")])
+        lines.run(["race", str(tmp_path / "out.json")])
     with pytest.raises(SystemExit, match="chosen from the races"):
-        lines.run(["choose", str(tmp_path / "out.json")])
+        lines.run(["race", "choose", str(tmp_path / "out.json")])

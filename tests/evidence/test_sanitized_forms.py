@@ -1,11 +1,11 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from evidence import sanitized_forms
-from evidence.forms.suites import PRODUCTS, AttentionForms, Fp8Forms, ProductForms, attention_form
+from evidence.forms.suites import ODD, PRODUCTS, WHOLE, AttentionForms, Fp8Forms, ProductForms, attention_form
 
 from flopwatch.kernels import routes
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, HopperAttentionConfig
@@ -17,9 +17,6 @@ from flopwatch.kernels.thin_fp8 import THIN_FP8
 from flopwatch.kernels.thin_matmul import ThinConfig
 from flopwatch.measure.client import Code, Mode, Worker
 from flopwatch.model import Case
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: What the code of a kernel branches on, by the class of its configurations.
 FIELDS: dict[type, tuple[str, ...]] = {
@@ -54,42 +51,66 @@ def parts(config: object) -> set[tuple[str, object]]:
     return found
 
 
-def all_parts(configs: Iterable[tuple[object, object]]) -> set[tuple[object, type, str, object]]:
-    """Return the parts of all of these, apart for each kind of call and each kernel."""
-    return {(kind, type(config), *part) for kind, config in configs for part in parts(config)}
+def together(kind: object, config: object) -> tuple[object, type, frozenset[tuple[str, object]]]:
+    """Return all of that, for a kind of call."""
+    return kind, type(config), frozenset(parts(config))
 
 
-def test_forms_of_attention_take_every_branch_that_tables_take() -> None:
+def fp8_config(sums: str, name: str) -> object:
+    """Return a configuration of products of float8."""
+    promotes = sums == "float32"
+    return {**FP8_CONFIGS[promotes], **THIN_FP8[promotes]}[name]
+
+
+def test_of_attention_there_is_a_form_for_all_that_tables_have() -> None:
     forms = [attention_form(form) for form in AttentionForms.params[0]]
-    taken = all_parts((head_dim, config) for config, _causal, head_dim, _sizes in forms)
+    taken = {together((head_dim, causal), config) for config, causal, head_dim, _sizes in forms}
     configs = {(head_dim, config.name): config for head_dim, all_of in HOPPER_ATTENTION.items() for config in all_of}
-    tabled, masks = set(), set()
+    tabled = set()
     for (_gpu, key), name in known_choices("hopper_attention_kernel", TABLES).items():
-        _b, _h, _h_kv, _s, _s_kv, head_dim, causal, *_ = key.split(", ")
-        tabled.add((int(head_dim), configs[int(head_dim), name]))
-        masks.add((int(head_dim), causal == "True"))
+        values = key.split(", ")
+        head_dim, causal = int(values[5]), values[6] == "True"
+        tabled.add(together((head_dim, causal), configs[head_dim, name]))
 
-    assert all_parts(tabled) <= taken
-    assert masks <= {(head_dim, causal) for _config, causal, head_dim, _sizes in forms}
+    assert tabled <= taken
+    assert len(forms) == len({(head_dim, causal, sizes, config) for config, causal, head_dim, sizes in forms})
 
 
-def test_forms_of_products_take_every_branch_that_tables_take() -> None:
-    taken = all_parts(("16 bits", PRODUCTS[form]) for form in ProductForms.params[0] if not form.startswith("plain"))
+def test_of_attention_there_are_forms_of_either_lengths() -> None:
+    """Of each head_dim and mask: others have a second loop, or a mask."""
+    forms = [attention_form(form) for form in AttentionForms.params[0]]
+    taken = {(head_dim, causal, sizes) for _config, causal, head_dim, sizes in forms}
+
+    assert taken == set(itertools.product((32, 64, 128, 256), (False, True), (WHOLE, ODD)))
+
+
+def test_of_products_there_is_a_form_for_all_that_tables_have() -> None:
+    taken = {
+        together("16 bits", PRODUCTS[form])
+        for form in ProductForms.params[0]
+        if not form.startswith("plain") and form in PRODUCTS
+    }
     for form in Fp8Forms.params[0]:
         kind, name = form.split(": ")
         sums = kind.split()[0]
-        promotes = sums == "float32"
-        taken |= all_parts([(sums, {**FP8_CONFIGS[promotes], **THIN_FP8[promotes]}[name])])
-    tabled: set[tuple[object, object]] = set()
+        taken.add(together(sums, fp8_config(sums, name)))
+    tabled = set()
     for (_gpu, key), (_kernel, name) in routes.known_routes((*routes.PRODUCTS, *routes.FP8_PRODUCTS), TABLES).items():
         if "float8" in key:
-            promotes = key.split(", ")[3] == "True"
-            sums = "float32" if promotes else "fast"
-            tabled.add((sums, {**FP8_CONFIGS[promotes], **THIN_FP8[promotes]}[name]))
+            sums = "float32" if key.split(", ")[3] == "True" else "fast"
+            tabled.add(together(sums, fp8_config(sums, name)))
         else:
-            tabled.add(("16 bits", PRODUCTS[name]))
+            tabled.add(together("16 bits", PRODUCTS[name]))
 
-    assert all_parts(tabled) <= taken
+    assert tabled <= taken
+
+
+def test_of_each_kernel_for_products_there_is_a_form_by_columns() -> None:
+    by_columns = [PRODUCTS[form.partition(", ")[0]] for form in ProductForms.params[0] if form.endswith(", by columns")]
+
+    assert {type(config) for config in by_columns} == {HopperConfig, ShortConfig, ThinConfig}
+    assert {config.shares for config in by_columns if isinstance(config, HopperConfig)} == {False, True}
+    assert {config.turned for config in by_columns if isinstance(config, ShortConfig)} == {False, True}
 
 
 @pytest.mark.parametrize("suite", [AttentionForms, ProductForms, Fp8Forms])

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+from benchmarks_host.stand_in import compiler
+from tests.conftest import HAS_GPU
 
 from flopwatch.kernels import flash_attention, seq_lens
 from flopwatch.kernels.seq_lens import are_checked, check_seq_lens
 
+ROOT = Path(__file__).parents[2]
 S = 40
 
 
@@ -30,6 +37,7 @@ def test_lengths_are_checked_once_and_again_when_torch_has_written_to_them(q: to
     assert not are_checked(given, S)
     flash_attention(q, q, q, seq_lens=given)
     assert are_checked(given, S)
+    assert are_checked(given, S + 1)
     assert not are_checked(given, S - 1), "40 would be too long"
     assert not are_checked(given.clone(), S)
 
@@ -38,6 +46,20 @@ def test_lengths_are_checked_once_and_again_when_torch_has_written_to_them(q: to
     assert not are_checked(given, S)
     with pytest.raises(ValueError, match="between 0 and 40, got 41"):
         flash_attention(q, q, q, seq_lens=given)
+    assert not are_checked(given, S)
+
+
+def test_a_write_while_the_values_are_read_counts(q: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, tolist = lengths(q, 7, 40, 0), torch.Tensor.tolist
+
+    def written_behind(tensor: torch.Tensor) -> list[int]:
+        values: list[int] = tolist(tensor)
+        tensor.fill_(99)
+        return values
+
+    monkeypatch.setattr(torch.Tensor, "tolist", written_behind)
+    check_seq_lens(given, q, q)
+
     assert not are_checked(given, S)
 
 
@@ -78,3 +100,58 @@ def test_lengths_of_inference_mode_are_checked_each_time(q: torch.Tensor) -> Non
         given[0] = -1
         with pytest.raises(ValueError, match="got -1"):
             check_seq_lens(given, q, q)
+
+
+#: On a stand-in for a GPU, where launches are kept: prints for each call how often lengths were read so far, and
+#: whether it was launched past Triton's dispatch, or what was refused.
+KEPT = """
+import sys
+import torch
+from benchmarks_host import stand_in
+from flopwatch.kernels import flash_attention
+from flopwatch.kernels.launch import Launches
+
+reads, past = [], []
+again, tolist = Launches.again, torch.Tensor.tolist
+Launches.again = lambda *given: past.append(again(*given)) or past[-1]
+stand_in.StandInTensor.tolist = lambda tensor: reads.append(1) or tolist(tensor)
+with stand_in.stand_in_gpu():
+    q = stand_in.tensor(3, 1, 40, 16)
+
+    def call(seq_lens):
+        past.clear()
+        try:
+            flash_attention(q, q, q, seq_lens=seq_lens)
+            print(len(reads), any(each is not None for each in past))
+        except ValueError as error:
+            print(len(reads), str(error).splitlines()[0])
+
+    lengths = torch.tensor([7, 40, 0, 1, 2, 3], dtype=torch.int32)
+    given, strided = (each.as_subclass(stand_in.StandInTensor) for each in (lengths[:3], lengths[::2]))
+    for _ in range(3):
+        call(given)
+    lengths[1] = 41
+    call(given)
+    lengths[1] = 39
+    call(given)
+    call(given)
+    for _ in range(2):
+        call(strided)
+"""
+
+
+@pytest.mark.skipif(HAS_GPU, reason="the stand-in for libcuda cannot lie beside the real one")
+@pytest.mark.skipif(compiler() is None, reason="no C compiler to build the stand-in for libcuda")
+def test_calls_with_lengths_are_launched_again_while_torch_writes_none() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", KEPT], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines() == [
+        *("1 False", "1 True", "1 True"),
+        "2 seq_lens must be between 0 and 40, got 41",
+        *("3 False", "3 True"),
+        *("4 False", "4 False"),  # those that are not contiguous are copied, and nothing is kept of that
+    ]

@@ -180,6 +180,14 @@ def test_a_log_that_breaks_off_is_not_clean(sanitizer: Sanitizer) -> None:
     failures = [report.failure for report in looked(sanitizer).values()]
 
     assert [failure.kind for failure in failures if failure is not None] == ["ToolFailed"] * 3
+    assert len(sanitizer.runs) == 4, "together, and each by itself"
+
+
+def test_a_log_that_is_cut_may_hide_a_fault_behind_what_others_do(sanitizer: Sanitizer) -> None:
+    sanitizer.logs = {"Load": FAULT.replace("load_kernel", "at::native::fill") * PRINT_LIMIT}
+    looked(sanitizer)
+
+    assert len(sanitizer.runs) == 4
 
 
 def test_a_log_that_is_cut_says_so(sanitizer: Sanitizer) -> None:

@@ -6,11 +6,14 @@ import pytest
 
 from flopwatch.errors import ExitCode, MachineError, UsageError
 from flopwatch.gate.pairs import Observer
-from flopwatch.sanitize import CaseReport, Kind, Tool
-from flopwatch.sanitize.run import SanitizeOptions, choose_tools, run_sanitize
+from flopwatch.model import Case
+from flopwatch.sanitize import CaseReport, Finding, Kind, Tool
+from flopwatch.sanitize.run import SanitizeOptions, _placed, choose_tools, run_sanitize
 from flopwatch.sanitize.tools import NVIDIA
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import ToyRepository
 
 
@@ -116,3 +119,19 @@ def test_on_a_gpu_all_of_compute_sanitizer_looks() -> None:
 def test_a_tool_cannot_look_where_its_kernels_do_not_run(device: str, tool: Tool) -> None:
     with pytest.raises(UsageError, match=tool.value):
         choose_tools(SanitizeOptions(device=device, tools=(tool,)))
+
+
+def test_what_is_told_names_files_from_the_top_of_the_repository(tmp_path: Path) -> None:
+    elsewhere = "/usr/lib/torch/fill.cu:7"
+    finding = Finding(
+        kind=Kind.RACE,
+        what=f"a read at add+0x10 in {tmp_path}/src/add.py:12; a write at {tmp_path}/src/add.py:19; {elsewhere}",
+        file=f"{tmp_path}/src/add.py",
+        line=12,
+    )
+    report = CaseReport(case=Case(suite="Add", values=("1",)), tool=Tool.RACECHECK, findings=(finding,))
+
+    (placed,) = _placed(report, tmp_path).findings
+
+    assert placed.file == "src/add.py"
+    assert placed.what == f"a read at add+0x10 in src/add.py:12; a write at src/add.py:19; {elsewhere}"

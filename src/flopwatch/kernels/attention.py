@@ -65,10 +65,11 @@ def flash_attention(  # noqa: PLR0917 - the published signature
         seq_lens: int32, on the same device: how many positions of each batch entry are valid, from 0 to S. Its shape is
             (B,); for three dimensions the first of them is the batch, so (B*H,). Positions at or past a length are
             never seen, whatever they hold, and give exactly 0. Checking the range waits for the GPU, as reading any
-            value does, so a tensor is checked once, and again when torch has written to it (in inference mode, where
-            torch does not count writes, in each call). Where that is impossible (a CUDA graph is being captured, or the
-            tensor has no values), and for what others than torch write, lengths outside the range are clamped instead.
-            S_KV is S then.
+            value does, so a tensor is checked once, and again when torch has counted a write to it; one of inference
+            mode, whose writes are not counted, in each call. Lengths outside the range are clamped where that is
+            impossible (a CUDA graph is being captured, or the tensor has no values), and where torch counts no write:
+            through ``.data``, another framework's view of the memory, a collective, or a replayed graph. S_KV is S
+            then.
         out_dtype: what is returned: float16 (as None), bfloat16 or float32, to which the sums are rounded from float32.
 
     Returns:

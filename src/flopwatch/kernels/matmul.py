@@ -306,10 +306,10 @@ def _eager(  # noqa: PLR0917 - as `triton_matmul`
     if product is not None:
         return product
     others = (block_m, block_n, block_k, use_autotune)
-    copies = _launches.copies(key)
-    if copies is not None:
-        with contextlib.suppress(torch.OutOfMemoryError):  # then as below
-            return _by_way_of(copies, a, b, *others)
+    kept_copies = _launches.copies(key)
+    if kept_copies is not None:
+        with contextlib.suppress(torch.OutOfMemoryError):  # then as they are, slowly
+            return _by_way_of(kept_copies, a, b, *others)
     _check_operands(a, b)
     blocks = {"block_m": block_m, "block_n": block_n, "block_k": block_k}
     check_blocks(blocks)
@@ -323,14 +323,15 @@ def _eager(  # noqa: PLR0917 - as `triton_matmul`
     given = {name: block for name, block in blocks.items() if block is not None}
     tuned = use_autotune and len(given) < len(blocks)
     with torch.cuda.device(a.device):
-        copies = copies_worth_making(a, b, routed=tuned and not given)
-        if copies is not None:
-            with contextlib.suppress(torch.OutOfMemoryError):  # then as they are, slowly
+        copies = kept_copies or copies_worth_making(a, b, routed=tuned and not given)
+        if copies is None:
+            return _multiply(a, b, given, tuned=tuned, key=key)
+        if kept_copies is None:
+            with contextlib.suppress(torch.OutOfMemoryError):  # as above
                 product = _by_way_of(copies, a, b, *others)
                 _launches.keep_copies(key, copies)
                 return product
-            key = None  # the next call may have the memory
-        return _multiply(a, b, given, tuned=tuned, key=key)
+        return _multiply(a, b, given, tuned=tuned, key=None)  # not kept: the next call may have the memory
 
 
 def _by_way_of(  # noqa: PLR0917 - as `triton_matmul`

@@ -16,13 +16,14 @@ DEPTH = 64
 #: of 1000 elements are read fast without copies since, `flopwatch.kernels.eights`).
 SCRATCH_FROM = 2**31
 SCRATCH_INTENSITY = 256
-#: Elements of 16 bits in a line of memory, which is what tensor maps ask for, and in a sector, a part of it.
+#: Elements of 16 bits in a line of memory, 128 bytes that a GPU fetches at once, and in a sector, a quarter of it.
 LINE, SECTOR = 64, 16
 #: B is copied so that its rows begin with lines where A has so many rows, and there are so many multiply-adds. Such
-#: products are 1.01 to 1.42 times as fast by that, the copy included; with 1504 rows and fewer they take longer. With
-#: fewer multiply-adds they gain, too, but take the GPU less time than the host (H100, 2026-11-25,
-#: ``python -m evidence.lines evidence/h100/lines-2026-11-25.json --gains``).
-LINES_ROWS, LINES_FROM = 2000, 24 * 10**9
+#: products are 1.05 to 1.42 times as fast by that, the copy included, but for two of 2048 rows, which are level; with
+#: 1504 rows and fewer they take longer (H100, 2026-11-25, ``python -m evidence.lines gains
+#: evidence/h100/lines-2026-11-25.json``). With fewer multiply-adds the GPU takes less than 60 us, and a call by
+#: way of a copy may cost the host as much: four times what another one does (a stand-in for a GPU, 2026-11-25).
+LINES_ROWS, LINES_FROM = 2000, 15 * 10**9
 #: Elements of 16 bits in one of complex128, which torch copies at once.
 _WIDE = 8
 

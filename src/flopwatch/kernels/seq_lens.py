@@ -8,26 +8,25 @@ import torch
 
 from flopwatch.kernels.operands import check_on_one_gpu
 
-#: Tensors whose values were read, by their ids: with torch's count of writes to them then, and what they were held
-#: against. A `WeakTensorKeyDictionary` of torch's takes 1.1 us for what takes 0.2 here (2026-11-25, torch 2.13).
+#: Tensors whose values were read, by their ids: with torch's count of writes to them before, and the longest of them.
+#: A `WeakTensorKeyDictionary` of torch's takes 1.1 us for what takes 0.2 here (2026-11-25, torch 2.13).
 _checked: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
 
 
 def are_checked(seq_lens: torch.Tensor, S: int) -> bool:
-    """Tell whether `check_seq_lens` has read these very lengths and torch has not written to them since.
+    """Tell whether `check_seq_lens` has read these very lengths, and torch has counted no write to them since.
 
     Args:
         seq_lens: a tensor.
         S: positions of the sequences.
     """
-    tensor, writes, positions = _checked.get(id(seq_lens), (None, 0, 0))
-    return tensor is not None and tensor() is seq_lens and positions == S and writes == seq_lens._version  # noqa: SLF001 - has no public name
+    tensor, writes, longest = _checked.get(id(seq_lens), (None, 0, 0))
+    return tensor is not None and tensor() is seq_lens and longest <= S and writes == seq_lens._version  # noqa: SLF001 - has no public name
 
 
-def _remember(seq_lens: torch.Tensor, S: int) -> None:
+def _remember(seq_lens: torch.Tensor, writes: int, longest: int) -> None:
     place = id(seq_lens)
-    tensor = weakref.ref(seq_lens, lambda _: _checked.pop(place, None))
-    _checked[place] = (tensor, seq_lens._version, S)  # noqa: SLF001 - as above
+    _checked[place] = (weakref.ref(seq_lens, lambda _: _checked.pop(place, None)), writes, longest)
 
 
 def check_seq_lens(seq_lens: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> None:
@@ -69,15 +68,18 @@ def check_seq_lens(seq_lens: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> 
             "  do:  pad them to the same length, or call once for each entry, without seq_lens"
         )
     if not are_checked(seq_lens, S) and _has_readable_values(seq_lens):
-        wrong = [length for length in seq_lens.tolist() if not 0 <= length <= S]
+        counts = not seq_lens.is_inference()  # else torch counts no writes
+        writes = seq_lens._version if counts else 0  # noqa: SLF001 - as above; before values that another thread may write
+        values = seq_lens.tolist()
+        wrong = [length for length in values if not 0 <= length <= S]
         if wrong:
             raise ValueError(
                 f"seq_lens must be between 0 and {S}, got {', '.join(map(str, wrong))}\n"
                 "  why: a length counts valid positions of the sequence\n"
                 f"  do:  clamp it: seq_lens.clamp(0, {S})"
             )
-        if not seq_lens.is_inference():  # writes to those are not counted
-            _remember(seq_lens, S)
+        if counts:
+            _remember(seq_lens, writes, max(values, default=0))
 
 
 def _has_readable_values(tensor: torch.Tensor) -> bool:

@@ -166,7 +166,13 @@ def _chosen(hello: Hello, select: Sequence[str]) -> list[DeclaredCase]:
 
 def _placed(report: CaseReport, root: Path) -> CaseReport:
     """Name files from the top of the repository, where they lie in it."""
-    findings = (replace(finding, file=_from_top(finding.file, root)) for finding in report.findings)
+    tops = {f"{root}/", f"{root.resolve()}/"}
+    findings = []
+    for finding in report.findings:
+        what = finding.what
+        for top in tops:
+            what = what.replace(top, "")
+        findings.append(replace(finding, file=_from_top(finding.file, root), what=what))
     return replace(report, findings=tuple(findings))
 
 
