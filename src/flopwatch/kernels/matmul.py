@@ -270,6 +270,9 @@ def triton_matmul(  # noqa: PLR0917 - the published signature
     are given replace the list's own (`flopwatch.kernels.tuner`). With ``use_autotune=False`` the missing sizes come
     from the architecture's configuration (`get_matmul_config`).
 
+    Large operands that are read slowly as they lie are copied first where that pays (`flopwatch.kernels.copies`), which
+    takes memory while the product is computed; without that memory they are multiplied as they are.
+
     Args:
         a: float16, bfloat16 or float32, on a CUDA device.
         b: the same dtype and device.

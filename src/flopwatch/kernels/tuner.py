@@ -83,7 +83,7 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
         by = {"early_config_prune": rule, "perf_model": model, "top_k": TOP_K}
         super().__init__(fn, names, configs, keys, None, None, prune_configs_by=by, cache_results=True)
         self.kind = kind
-        self._call: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self._options: dict[str, Any] = {}  # of the call that is tuned now: what is no argument by place
 
     @property
     def nargs(self) -> dict[str, Any] | None:
@@ -97,16 +97,10 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
         # Under Triton's own name, by which `flopwatch.static.reached` knows what a tuner remembers of its calls.
         self.__dict__["nargs"] = {**named, KIND: kind} if named and kind else named
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Launch in the configuration of the key, which is chosen first where there is none."""
-        self._call = (args, kwargs)
-        try:
-            return super().run(*args, **kwargs)
-        finally:
-            self._call = ((), {})
-
     def prune_configs(self, kwargs: dict[str, Any]) -> list[triton.Config]:
         """Return what is timed, in order; a single one is not."""
+        if self.cache_results:  # then `check_disk_cache` comes next
+            self._options = kwargs
         able: list[triton.Config] = (
             self.early_config_prune(self.configs, self.nargs, **kwargs) if self.early_config_prune else self.configs
         )
@@ -126,12 +120,13 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
         self, tuning_key: tuple[Any, ...], configs: Sequence[triton.Config], bench_fn: Callable[[], None]
     ) -> bool:
         """Choose for a key, and tell whether that took no timing."""
+        options, self._options = self._options, {}
         if len(configs) == 1:
             self.cache[tuning_key] = configs[0]
             return True
 
         def compiled_and_timed() -> None:
-            self._compile(configs)
+            self._compile(configs, options)
             bench_fn()
 
         if self._do_bench is not None and not knobs.autotuning.cache:
@@ -144,16 +139,16 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
         self.cache[tuning_key] = self._first_of_the_fastest()
         return found
 
-    def _compile(self, configs: Sequence[triton.Config]) -> None:
+    def _compile(self, configs: Sequence[triton.Config], options: Mapping[str, Any]) -> None:
         """Compile for the present call, side by side; what does not compile fails again when it is timed."""
-        args, kwargs = self._call
+        args = [value for name, value in (self.nargs or {}).items() if name != KIND]
         with (
             contextlib.suppress(RuntimeError),  # such as that another mode is active: then each when it is timed
             ThreadPoolExecutor(min(len(configs), os.cpu_count() or 1)) as executor,
             triton.AsyncCompileMode(executor, ignore_errors=True),
         ):
             for config in configs:
-                self.fn.run(*args, **{**kwargs, "warmup": True}, **config.all_kwargs())
+                self.fn.run(*args, **{**options, "warmup": True}, **config.all_kwargs())
 
     def _known_config(self, kwargs: dict[str, Any]) -> str:
         """Return the configuration that the tables have for a call, without what later Tritons add; "" for none."""
