@@ -11,8 +11,6 @@ Triton cache, and the next one what that left there. Importing torch and opening
 
 from __future__ import annotations
 
-import argparse
-import datetime as dt
 import json
 import os
 import subprocess
@@ -23,18 +21,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evidence.page import table
-from flopwatch.cli.output_file import claim
-from flopwatch.errors import FlopwatchError, MachineError
+from evidence import call_costs
+from evidence.call_costs import newest, present_machine, require_one, run
+from flopwatch.errors import FlopwatchError
 from flopwatch.kernels import flash_attention, triton_matmul, triton_matmul_fp8
-from flopwatch.measure.machine import Machine, read_machine
-from flopwatch.measure.nvml import Watch, require_gpu
-from flopwatch.model import SCHEMA_VERSION, from_json, to_json
+from flopwatch.measure.machine import Machine
+from flopwatch.model import SCHEMA_VERSION
 from flopwatch.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+_PROGRAM = "evidence.first_calls"
 ROOT = Path(__file__).parents[1]
 #: The goal of a first call, in seconds.
 GOAL_S = 2.0
@@ -151,35 +149,30 @@ def measure() -> FirstCalls:
         MachineError: there is none.
         FlopwatchError: a call fails.
     """
-    require_gpu(lambda why: MachineError("first calls are timed on a GPU", why=why, todo="run this where there is one"))
+    require_one()
     calls = []
     for name in SIZES:
         with tempfile.TemporaryDirectory(prefix="flopwatch-") as cache:
             cold, warm = (in_a_process(name, Path(cache)) for _ in range(2))
         calls.append(FirstCall(name=name, cold=cold, warm=warm))
         sys.stderr.write(f"{name}: {cold[0]:.2f} s, then {cold[1]:.2f} s; compiled before {warm[0]:.2f} s\n")
-    import torch  # noqa: PLC0415 - as above
-
-    with Watch(str(torch.cuda.get_device_properties().uuid)) as watch:
-        machine = read_machine(watch.gpu(), {"cuda": str(torch.version.cuda)})
-    return FirstCalls(machine=machine, date=dt.datetime.now(tz=dt.UTC).date().isoformat(), calls=tuple(calls))
+    machine, date = present_machine()
+    return FirstCalls(machine=machine, date=date, calls=tuple(calls))
 
 
 def kept(folder: Path) -> FirstCalls | None:
     """Read the newest measurement that a folder has, if it has one."""
-    found = [from_json(path.read_bytes(), FirstCalls) for path in sorted(folder.glob("first-calls-*.json"))]
-    return max(found, key=lambda each: each.date, default=None)
+    return newest(folder, "first-calls", FirstCalls)
 
 
 def told(measurements: Iterable[FirstCalls | None]) -> str:
-    """Tell of each measurement, where there is one, what first calls cost."""
-    parts = [_told(each) for each in measurements if each is not None]
-    return "\n\n".join(parts) or "Not measured yet: `python -m evidence.first_calls OUT.json` does so on a GPU."
+    """Tell of each measurement, where there is one, what first calls cost, and which reach the goal."""
+    heads = ("call", "nothing compiled", "another size then", "compiled before", "another", f"goal: {GOAL_S:g} s")
+    return call_costs.told(measurements, _rows, heads) or f"Not measured yet: `python -m {_PROGRAM} OUT.json`."
 
 
-def _told(found: FirstCalls) -> str:
-    machine = found.machine
-    rows = [
+def _rows(found: FirstCalls) -> list[tuple[str, ...]]:
+    return [
         (
             f"{each.name} {'x'.join(map(str, SIZES[each.name][0]))}",
             *(format_seconds(seconds) for seconds in (*each.cold, *each.warm)),
@@ -188,28 +181,11 @@ def _told(found: FirstCalls) -> str:
         for each in found.calls
         if each.name in SIZES
     ]
-    gpu = machine.gpu.name if machine.gpu else "no GPU"
-    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
-    heads = ("call", "nothing compiled", "another size then", "compiled before", "another", f"goal: {GOAL_S:g} s")
-    return f"{gpu}, {machine.cpu_model}; {versions}; {found.date}:\n\n{table(heads, rows, left=1)}"
 
 
 def main(arguments: list[str]) -> None:
     """Measure, print the table and write the file."""
-    parser = argparse.ArgumentParser(
-        prog="python -m evidence.first_calls",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("out", type=Path, metavar="OUT.json")
-    out: Path = parser.parse_args(arguments).out
-    try:
-        claim(out)
-        found = measure()
-    except FlopwatchError as error:
-        sys.exit(str(error))
-    sys.stdout.write(f"{told([found])}\n")
-    out.write_bytes(to_json(found, indent=1) + b"\n")
+    run(arguments, _PROGRAM, str(__doc__), measure, lambda found: told([found]))
 
 
 if __name__ == "__main__":

@@ -11,27 +11,24 @@ does takes time away and gives none.
 
 from __future__ import annotations
 
-import argparse
-import datetime as dt
 import random
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evidence.page import table
-from flopwatch.cli.output_file import claim
-from flopwatch.errors import FlopwatchError, MachineError
+from evidence import call_costs
+from evidence.call_costs import newest, present_machine, require_one, run
 from flopwatch.kernels import flash_attention, triton_matmul, triton_matmul_fp8, vector_add
-from flopwatch.measure.machine import Machine, read_machine
-from flopwatch.measure.nvml import Watch, require_gpu
-from flopwatch.model import SCHEMA_VERSION, from_json, to_json
+from flopwatch.measure.machine import Machine
+from flopwatch.model import SCHEMA_VERSION
 from flopwatch.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
+_PROGRAM = "evidence.launch_costs"
 CALLS, ROUNDS = 100, 40
 #: What the goal is stated of: calls of torch.matmul took 10.7 us on the first H200's host, and ours are to take 12 us
 #: there (2026-11-20). Another host is slower or faster at both.
@@ -127,59 +124,38 @@ def measure() -> LaunchCosts:
     Raises:
         MachineError: there is none.
     """
-    require_gpu(lambda why: MachineError("calls are timed on a GPU", why=why, todo="run this where there is one"))
+    require_one()
     import torch  # noqa: PLC0415 - as above
 
     seconds = least_seconds(calls(), torch.cuda.synchronize)
-    with Watch(str(torch.cuda.get_device_properties().uuid)) as watch:
-        machine = read_machine(watch.gpu(), {"cuda": str(torch.version.cuda)})
-    return LaunchCosts(machine=machine, date=dt.datetime.now(tz=dt.UTC).date().isoformat(), seconds=seconds)
+    machine, date = present_machine()
+    return LaunchCosts(machine=machine, date=date, seconds=seconds)
 
 
 def kept(folder: Path) -> LaunchCosts | None:
     """Read the newest measurement that a folder has, if it has one."""
-    found = [from_json(path.read_bytes(), LaunchCosts) for path in sorted(folder.glob("launch-*.json"))]
-    return max(found, key=lambda each: each.date, default=None)
+    return newest(folder, "launch", LaunchCosts)
 
 
 def told(measurements: Iterable[LaunchCosts | None]) -> str:
     """Tell of each measurement, where there is one, what calls cost, and which reach the goal."""
-    return (
-        "\n\n".join(_told(each) for each in measurements if each is not None)
-        or "Not measured yet: `python -m evidence.launch_costs OUT.json`."
-    )
+    heads = ("call", "of the host", "of torch.matmul's", f"goal: {GOAL_S / YARDSTICK_S:.2f}")
+    return call_costs.told(measurements, _rows, heads) or f"Not measured yet: `python -m {_PROGRAM} OUT.json`."
 
 
-def _told(found: LaunchCosts) -> str:
-    machine, yardstick_s = found.machine, found.seconds[YARDSTICK]
-    rows = []
+def _rows(found: LaunchCosts) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
     for name, seconds in found.seconds.items():
-        ratio = seconds / yardstick_s
+        ratio = seconds / found.seconds[YARDSTICK]
         asked = not name.startswith("torch") and name not in (_COPIES, _COPY)
         verdict = "reached" if ratio <= GOAL_S / YARDSTICK_S else "**not reached**"
         rows.append((name, format_seconds(seconds), f"{ratio:.2f}", verdict if asked else ""))
-    gpu = machine.gpu.name if machine.gpu else "no GPU"
-    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
-    heads = ("call", "of the host", "of torch.matmul's", f"goal: {GOAL_S / YARDSTICK_S:.2f}")
-    return f"{gpu}, {machine.cpu_model}; {versions}; {found.date}:\n\n{table(heads, rows, left=1)}"
+    return rows
 
 
 def main(arguments: list[str]) -> None:
     """Measure, print the table and write the file."""
-    parser = argparse.ArgumentParser(
-        prog="python -m evidence.launch_costs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("out", type=Path, metavar="OUT.json")
-    out: Path = parser.parse_args(arguments).out
-    try:
-        claim(out)
-        found = measure()
-    except FlopwatchError as error:
-        sys.exit(str(error))
-    sys.stdout.write(f"{told([found])}\n")
-    out.write_bytes(to_json(found, indent=1) + b"\n")
+    run(arguments, _PROGRAM, str(__doc__), measure, lambda found: told([found]))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from evidence import first_calls
-from evidence.first_calls import SIZES, FirstCall, FirstCalls, in_a_process, kept, told
+from evidence.first_calls import SIZES, FirstCall, FirstCalls, in_a_process, told
 
 from flopwatch.errors import FlopwatchError
 from flopwatch.kernels.known import TABLES, tabled
 from flopwatch.measure.machine import Machine
-from flopwatch.model import to_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,17 +46,6 @@ def test_the_goal_is_missed_by_any_of_the_calls() -> None:
     assert told([None]).startswith("Not measured yet")
 
 
-def test_the_newest_is_told(tmp_path: Path) -> None:
-    assert kept(tmp_path) is None
-    for name, date in (("b", "2026-11-20"), ("a", "2026-11-24")):
-        (tmp_path / f"first-calls-{name}.json").write_bytes(to_json(replace(CALLS, date=date)))
-
-    found = kept(tmp_path)
-
-    assert found is not None
-    assert found.date == "2026-11-24"
-
-
 @pytest.mark.parametrize(
     ("code", "stdout", "stderr"), [(1, "", "Traceback\nRuntimeError: broken\n"), (-9, "", "")], ids=["error", "killed"]
 )
@@ -85,17 +71,6 @@ def test_a_process_has_its_own_cache_and_tells_both(tmp_path: Path, monkeypatch:
     assert in_a_process("triton_matmul, small", tmp_path) == (1.5, 0.25)
     assert "both_sizes('triton_matmul, small')" in asked[0]
     assert asked[1] == str(tmp_path)
-
-
-def test_without_a_gpu_it_says_so_and_leaves_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flopwatch.measure.nvml.present_gpus", dict)
-    out = tmp_path / "first-calls.json"
-    out.write_bytes(b"kept")
-
-    with pytest.raises(SystemExit, match="first calls are timed on a GPU\n  why: the driver has none"):
-        first_calls.main([str(out)])
-
-    assert out.read_bytes() == b"kept"
 
 
 @pytest.mark.gpu
