@@ -1,15 +1,10 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from benchmarks_host.stand_in import compiler
-from tests.conftest import HAS_GPU
+from tests.kernels.on_stand_in import printed
 
 from flopwatch.kernels import copies, matmul, routes, scratch
 from flopwatch.kernels.matmul import triton_matmul
@@ -23,7 +18,6 @@ if TYPE_CHECKING:
 
     from tests.kernels.conftest import Normal
 
-ROOT = Path(__file__).parents[2]
 OPERANDS: dict[str, Callable[[Normal], tuple[torch.Tensor, torch.Tensor]]] = {
     "odd rows": lambda normal: (normal(45, 71), normal(71, 33)),
     "an odd depth alone": lambda normal: (normal(45, 71), normal(71, 64)),
@@ -247,16 +241,8 @@ with stand_in.stand_in_gpu():
 """
 
 
-@pytest.mark.skipif(HAS_GPU, reason="the stand-in for libcuda cannot lie beside the real one")
-@pytest.mark.skipif(compiler() is None, reason="no C compiler to build the stand-in for libcuda")
 def test_what_was_computed_of_copies_once_is_so_again_and_launched_past_triton_s_dispatch() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", AGAIN], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == [
+    assert printed(AGAIN) == [
         "2 (45, 33) True [False, False]",
         *["2 (45, 33) True [False, True]"] * 2,
         "4",

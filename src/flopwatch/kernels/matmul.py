@@ -312,7 +312,7 @@ def _eager(  # noqa: PLR0917 - as `triton_matmul`
     kept_copies = _launches.copies(key)
     if kept_copies is not None:
         with contextlib.suppress(torch.OutOfMemoryError):  # then as they are, slowly
-            return _by_way_of(kept_copies, a, b, *others)
+            return _by_way_of(kept_copies, a, b, others)
     _check_operands(a, b)
     blocks = {"block_m": block_m, "block_n": block_n, "block_k": block_k}
     check_blocks(blocks)
@@ -331,24 +331,19 @@ def _eager(  # noqa: PLR0917 - as `triton_matmul`
             return _multiply(a, b, given, tuned=tuned, key=key)
         if kept_copies is None:
             with contextlib.suppress(torch.OutOfMemoryError):  # as above
-                product = _by_way_of(copies, a, b, *others)
+                product = _by_way_of(copies, a, b, others)
                 _launches.keep_copies(key, copies)
                 return product
         return _multiply(a, b, given, tuned=tuned, key=None)  # not kept: the next call may have the memory
 
 
-def _by_way_of(  # noqa: PLR0917 - as `triton_matmul`
-    copies: Copies,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    block_m: int | None,
-    block_n: int | None,
-    block_k: int | None,
-    use_autotune: bool,  # noqa: FBT001 - as `triton_matmul`
+def _by_way_of(
+    copies: Copies, a: torch.Tensor, b: torch.Tensor, others: tuple[int | None, int | None, int | None, bool]
 ) -> torch.Tensor:
-    """Multiply copies of operands that were checked."""
-    product = _eager(*copies(a, b), block_m, block_n, block_k, use_autotune)
+    """Multiply copies of operands that were checked, with the other arguments of `_eager`."""
     N = b.shape[1]
+    a, b = copies(a, b)
+    product = _eager(a, b, *others)
     return product if product.shape[1] == N else product[:, :N].contiguous()
 
 

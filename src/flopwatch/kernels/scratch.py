@@ -22,7 +22,8 @@ LINE, SECTOR = 64, 16
 #: products are 1.05 to 1.42 times as fast by that, the copy included, but for two of 2048 rows, which are level; with
 #: 1504 rows and fewer they take longer (H100, 2026-11-25, ``python -m evidence.lines gains
 #: evidence/h100/lines-2026-11-25.json``). With fewer multiply-adds the GPU takes less than 60 us, and a call by
-#: way of a copy may cost the host as much: four times what another one does (a stand-in for a GPU, 2026-11-25).
+#: way of a copy may cost the host as much: four times what another one does (a stand-in for a GPU, 2026-11-25; no
+#: command derives that).
 LINES_ROWS, LINES_FROM = 2000, 15 * 10**9
 #: Elements of 16 bits in one of complex128, which torch copies at once.
 _WIDE = 8
