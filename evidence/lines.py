@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ from flopwatch.model import from_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from evidence.race import Outcome, Point
+    from evidence.race import Contest, Outcome, Point
     from flopwatch.kernels.routes import ProductConfig
     from flopwatch.kernels.workspace import Workspace
 
@@ -47,6 +47,8 @@ BY_COLUMNS = (
     *("5000x5000x5000", "8200x1024x1032"),
 )
 _NAME = "in lines "
+#: The peer of the race: the same configuration, by B as it is.
+AS_IT_IS = "as it is"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,11 +74,18 @@ class LinesExperiment(MatmulExperiment):
         return [point for point in every if self.candidates(str(point.values[0]), by_columns=is_by_columns(point))]
 
     def candidates(self, shape: str, *, by_columns: bool = False) -> Mapping[str, ProductConfig]:
-        """Return the configuration in either way; nothing where it is another kernel's."""
+        """Return the configuration by way of a copy and as it is; nothing where it is another kernel's."""
         config = product_config(*sizes(shape), processors=PROCESSORS, by_columns=by_columns)
         if not isinstance(config, HopperConfig):
             return {}
-        return {str(each): each for each in (config, InLines(**asdict(config)))}
+        copied = InLines(**asdict(config))
+        return {str(copied): copied, AS_IT_IS: config}
+
+    def contest(self, point: Point) -> Contest:
+        """Return the contest of products, in which the configuration as it is is a peer."""
+        contest = MatmulExperiment.contest(self, point)
+        candidates = dict(contest.candidates)
+        return replace(contest, peers={AS_IT_IS: candidates.pop(AS_IT_IS), **contest.peers}, candidates=candidates)
 
     def multiplied(self, a: torch.Tensor, b: torch.Tensor, config: ProductConfig, workspace: Workspace) -> torch.Tensor:
         """Multiply, by way of a copy or as it is."""
@@ -85,22 +94,21 @@ class LinesExperiment(MatmulExperiment):
 
 
 def gains(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Yield of each product how many times as fast the copy makes it, and what it then has of cuBLAS's speed.
+    """Yield of each product how many times as fast the copy makes it, with 99 % bounds.
 
-    By medians of the rounds in which each was, of which the slower one has fewer: they drift by 2 to 3 %.
+    And what it has of cuBLAS's speed, as B is and by way of the copy.
     """
     for outcome in outcomes:
-        seconds = {entry.name: entry.seconds for entry in outcome.entries if entry.seconds}
-        copied = next((value for name, value in seconds.items() if name.startswith(_NAME)), None)
-        as_is = next((value for name, value in seconds.items() if _NAME + name in seconds), None)
-        if copied is None or as_is is None or "torch" not in seconds:
+        ratios = {found.peer: found for found in outcome.ratios}
+        if not {AS_IT_IS, "torch"} <= ratios.keys():
             yield f"{outcome.point.name}: not timed {outcome.reason}".rstrip()
             continue
+        gain, of_torch = ratios[AS_IT_IS], ratios["torch"].speed
+        both = f"{of_torch / gain.speed:.3f}, {of_torch:.3f}"
         rows = int(str(outcome.point.values[0]).split("x")[0])
-        of_torch = [seconds["torch"] / each for each in (as_is, copied)]
         yield (
             f"{outcome.point.name}: {rows} rows, {outcome.point.flops * 5e-10:.3g} G multiply-adds, "
-            f"{as_is / copied:.3f}; of torch {of_torch[0]:.3f}, {of_torch[1]:.3f}"
+            f"{gain.speed:.3f} ({gain.lower:.3f} to {gain.upper:.3f}); of torch {both}"
         )
 
 

@@ -19,12 +19,14 @@ SCRATCH_INTENSITY = 256
 #: Elements of 16 bits in a line of memory, 128 bytes that a GPU fetches at once, and in a sector, a quarter of it.
 LINE, SECTOR = 64, 16
 #: B is copied so that its rows begin with lines where A has so many rows, and there are so many multiply-adds. Such
-#: products are 1.05 to 1.42 times as fast by that, the copy included, but for two of 2048 rows, which are level; with
-#: 1504 rows and fewer they take longer (H100, 2026-11-25, ``python -m evidence.lines gains
-#: evidence/h100/lines-2026-11-25.json``). With fewer multiply-adds the GPU takes less than 60 us, and a call by
-#: way of a copy may cost the host as much: four times what another one does (a stand-in for a GPU, 2026-11-25; no
-#: command derives that).
+#: products are 1.05 to 1.36 times as fast by that, the copy included, but for one of 2048 rows, which is level; with
+#: 1504 rows and fewer they are level or take longer, and so do 2048 rows of a B that no L2 cache holds (H100,
+#: 2026-11-25, ``python -m evidence.lines gains evidence/h100/lines-2026-11-25.json``). With fewer multiply-adds the GPU
+#: takes less than 60 us, and a call by way of a copy may cost the host as much: four times what another one does (a
+#: stand-in for a GPU, 2026-11-25; no command derives that).
 LINES_ROWS, LINES_FROM = 2000, 15 * 10**9
+#: Elements of B, 64 MiB, beyond which twice the rows are asked for.
+LINES_LARGE = 2**25
 #: Elements of 16 bits in one of complex128, which torch copies at once.
 _WIDE = 8
 
@@ -79,7 +81,7 @@ def is_worth_lines(b: torch.Tensor, M: int) -> bool:
     """
     rows = _by_rows(b)
     return (
-        M >= LINES_ROWS
+        (LINES_ROWS if b.numel() <= LINES_LARGE else 2 * LINES_ROWS) <= M
         and M * b.numel() >= LINES_FROM
         and rows.stride(0) % SECTOR != 0
         and rows.shape[1] % _WIDE == rows.stride(0) % _WIDE == 0
