@@ -314,6 +314,19 @@ STEPS: tuple[Step, ...] = (
         then=("python -m evidence.peers docs",),
     ),
     Step(
+        name="varied-lengths",
+        purpose="attention of sequences whose lengths differ, in docs/performance.md",
+        arguments=("-m", "evidence.varied_lengths", "{out}", "--seconds", "{seconds}"),
+        expected_s=80.0,
+        origin="took 67 s (H100, 2026-11-25)",
+        limit_s=600.0,
+        least_s=60.0,
+        resumes=True,
+        more="no time is left for",
+        out=f"{_H200}varied-lengths-{{date}}.json",
+        then=("python -m evidence.peers docs",),
+    ),
+    Step(
         name="power-recording",
         purpose="pairs whose head a spin slows: what is found, in docs/evidence.md",
         arguments=(

@@ -11,7 +11,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evidence import first_calls, launch_costs
+from evidence import first_calls, launch_costs, varied_lengths
 from evidence.page import filled, table
 from evidence.peer_goals import ATTENTION_GROUPS, FP8, PRODUCTS, Group, Point
 from evidence.peer_plots import measured_plots, recorded_plots
@@ -143,6 +143,7 @@ def blocks(peers: Peers, own: Recorded | None) -> dict[str, str]:
         "launch": launch(peers),
         "kept": launch_costs.told(launch_costs.kept(FOLDER / device) for device in (DEVICE, OTHER_DEVICE)),
         "first": first_calls.told(first_calls.kept(FOLDER / device) for device in (DEVICE, OTHER_DEVICE)),
+        "varied": varied_lengths.told(varied_lengths.kept(FOLDER / device) for device in (DEVICE, OTHER_DEVICE)),
         "lengths": "" if own is None else lengths(own),
         "recorded": "No recording of the bundled suites is kept." if own is None else alone(own),
     }

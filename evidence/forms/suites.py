@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 #: Of attention: B, H, H_KV, Sq and Sk. Two tiles for most programs of 132, in whole blocks; and neither whole tiles nor
 #: whole blocks, fewer keys than queries, and heads that share keys.
 WHOLE, ODD = (1, 24, 24, 1536, 1536), (2, 12, 3, 1100, 1000)
+#: Of batch entries whose lengths differ: with tiles past the length, and blocks that it ends in.
+VARIED, LENGTHS = (3, 8, 2, 1100, 1100), (1, 700, 1100)
 #: Of products: M, N, K. One to two tiles of each configuration for every program of 132; of what is left over from
 #: whole waves, steps enough to be shared by all of them.
 SIZES = (2304, 2048, 2048)
@@ -51,7 +53,7 @@ def attention_form(form: str) -> tuple[HopperAttentionConfig, bool, int, tuple[i
     kind, name = form.split(": ")
     head_dim, mask, lengths = kind.split()
     (config,) = (each for each in HOPPER_ATTENTION[int(head_dim)] if each.name == name)
-    return config, mask == "causal", int(head_dim), {"whole": WHOLE, "odd": ODD}[lengths]
+    return config, mask == "causal", int(head_dim), {"whole": WHOLE, "odd": ODD, "varied": VARIED}[lengths]
 
 
 class AttentionForms(Suite):
@@ -61,29 +63,38 @@ class AttentionForms(Suite):
         (
             "32 causal whole: 192x128 s3 q2 h32",
             "32 causal odd: 192x128 s3 q2 h32",
+            "32 causal varied: 192x128 s3 q2 h32",
             "32 full whole: 192x128 s3 q2",
             "32 full odd: 192x128 s3 q2 h32",
+            "32 full varied: 192x128 s3 q2",
             "64 full whole: 192x128 s2 q2 h16",
             "64 full whole: 192x128 s2 h16",
             "64 full whole: 192x128 s2 pp",
             "64 full odd: 192x128 s2 q2 pp",
             "64 full whole: 128x128 s3 q2 pp",
+            "64 full varied: 192x64 s4",
             "64 causal whole: 192x128 s2 pp",
             "64 causal odd: 192x128 s2 q2 pp",
             "64 causal whole: 128x128 s3 q2 pp",
             "64 causal whole: 128x128 s3 q2 h64 pp",
+            "64 causal varied: 192x128 s2 q2 pp",
+            "64 causal varied: 128x128 s3 q2 h64 pp",
             "128 full odd: 128x128 s2 q2",
             "128 full whole: 128x128 s2 q2 pp",
             "128 full whole: 128x128 s2 q2 h128 pp",
+            "128 full varied: 128x128 s2 q2 pp",
             "128 causal whole: 128x128 s2 q2",
             "128 causal odd: 128x128 s2 q2 pp",
             "128 causal whole: 128x128 s2 q2 h128 pp",
+            "128 causal varied: 128x128 s2 pp",
             "256 full whole: 128x64 s2",
             "256 full odd: 128x64 s2 o2",
             "256 full whole: 128x64 s2 o2 pp",
+            "256 full varied: 128x64 s2 o2",
             "256 causal whole: 128x64 s2",
             "256 causal odd: 128x64 s2 o2",
             "256 causal whole: 128x64 s2 o2 pp",
+            "256 causal varied: 128x64 s2 o2 pp",
         ),
     )
     param_names = ("form",)
@@ -95,20 +106,23 @@ class AttentionForms(Suite):
         config, causal, head_dim, (batch, heads, kv_heads, queries, keys) = attention_form(form)
         generator = torch.Generator(device="cuda").manual_seed(seed)
         shapes = ((batch, heads, queries, head_dim), *2 * [(batch, kv_heads, keys, head_dim)])
-        return (*(torch.randn(shape, device="cuda", generator=generator).half() for shape in shapes), config, causal)
+        drawn = (torch.randn(shape, device="cuda", generator=generator).half() for shape in shapes)
+        varies = (batch, heads, kv_heads, queries, keys) == VARIED
+        seq_lens = torch.tensor(LENGTHS, dtype=torch.int32, device="cuda") if varies else None
+        return (*drawn, config, causal, seq_lens)
 
     def run(self, *inputs: Any) -> torch.Tensor:  # noqa: ANN401 - what `inputs` makes
         """Launch it."""
-        q, k, v, config, causal = inputs
-        return hopper_attention(q, k, v, config, causal=causal)
+        q, k, v, config, causal, seq_lens = inputs
+        return hopper_attention(q, k, v, config, causal=causal, seq_lens=seq_lens)
 
     def reference(self, *inputs: Any) -> torch.Tensor:  # noqa: ANN401 - what `inputs` makes
         """Compute in float64."""
-        q, k, v, _config, causal = inputs
-        return attention_reference(q, k, v, causal=causal)
+        q, k, v, _config, causal, seq_lens = inputs
+        return attention_reference(q, k, v, causal=causal, seq_lens=seq_lens)
 
     def flops(self, *values: str) -> float:
-        """Count both products, without what a mask leaves out."""
+        """Count both products, with what a mask or a length leaves out."""
         _config, _causal, head_dim, (batch, heads, _kv_heads, queries, keys) = attention_form(values[0])
         return 4.0 * batch * heads * queries * keys * head_dim
 

@@ -130,6 +130,7 @@ def test_what_tells_of_more_to_do_is_what_the_program_says(step: Step) -> None:
     shared = {
         "evidence.lines",
         "evidence.short_tiles",
+        "evidence.varied_lengths",
         *(f"evidence.{kind}_candidates" for kind in ("matmul", "attention", "fp8")),
     }
     module = step.arguments[1]

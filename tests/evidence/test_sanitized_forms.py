@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 from evidence import sanitized_forms
-from evidence.forms.suites import ODD, PRODUCTS, WHOLE, AttentionForms, Fp8Forms, ProductForms, attention_form
+from evidence.forms.suites import ODD, PRODUCTS, VARIED, WHOLE, AttentionForms, Fp8Forms, ProductForms, attention_form
 
 from flopwatch.kernels import routes
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, HopperAttentionConfig
+from flopwatch.kernels.hopper_choice import lengths_config
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS
 from flopwatch.kernels.hopper_matmul import HopperConfig
 from flopwatch.kernels.hopper_short import ShortConfig
@@ -76,12 +77,23 @@ def test_of_attention_there_is_a_form_for_all_that_tables_have() -> None:
     assert len(forms) == len({(head_dim, causal, sizes, config) for config, causal, head_dim, sizes in forms})
 
 
-def test_of_attention_there_are_forms_of_either_lengths() -> None:
-    """Of each head_dim and mask: others have a second loop, or a mask."""
+def test_of_attention_there_are_forms_of_all_lengths() -> None:
+    """Of each head_dim and mask: others have a second loop, or a mask, or clear values past a length."""
     forms = [attention_form(form) for form in AttentionForms.params[0]]
     taken = {(head_dim, causal, sizes) for _config, causal, head_dim, sizes in forms}
 
-    assert taken == set(itertools.product((32, 64, 128, 256), (False, True), (WHOLE, ODD)))
+    assert taken == set(itertools.product((32, 64, 128, 256), (False, True), (WHOLE, ODD, VARIED)))
+
+
+def test_of_lengths_there_is_a_form_of_what_calls_take() -> None:
+    forms = [attention_form(form) for form in AttentionForms.params[0]]
+    varied = {(head_dim, causal, config.name) for config, causal, head_dim, sizes in forms if sizes == VARIED}
+    taken = {
+        (head_dim, causal, lengths_config("any", 512, head_dim, causal=causal))
+        for head_dim, causal in itertools.product((64, 128, 256), (False, True))
+    }
+
+    assert taken <= varied
 
 
 def test_of_products_there_is_a_form_for_all_that_tables_have() -> None:

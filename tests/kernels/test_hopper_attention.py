@@ -14,12 +14,17 @@ import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from flopwatch.kernels import hopper_attention as module
+from flopwatch.kernels import workspace
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, hopper_attention, prepare
 from flopwatch.kernels.hopper_attention_softmax import marked, rescaled, rounded
+from flopwatch.kernels.hopper_choice import _OF_LENGTHS
 from flopwatch.kernels.reference import attention_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from flopwatch.kernels.hopper_attention import HopperAttentionConfig
 
     Normal = Callable[..., torch.Tensor]
 
@@ -30,6 +35,7 @@ COMPILE = """
 import json
 import torch
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, hopper_attention
+from flopwatch.kernels.hopper_choice import _OF_LENGTHS
 from flopwatch.static import kernel_facts, pretend_gpu
 from flopwatch.static.nvdisasm import run_nvdisasm
 from flopwatch.static.sass import _executable_sections, parse_listing
@@ -62,7 +68,20 @@ def rows_from(config):
     products = [each.operands for each in instructions(kernel.asm["cubin"]) if each.name == "HGMMA"]
     return ["memory" if operands.split(", ")[1].startswith("gdesc") else "registers" for operands in products]
 
-spills, stack, warnings, orders = 0, 0, set(), {}
+def clearing(ptx):
+    lines = [line.strip() for line in ptx.splitlines()]
+    starts = ("ld.shared.v4", "st.shared.v4", "fence.proxy", "bar.sync", "mbarrier.arrive.shared")
+    bare = [line.partition(" ")[2].strip() if line.startswith("@") else line for line in lines]
+    return [line.split()[0] for line in bare if line.startswith(starts)]
+
+def exchange(ptx):
+    starts = {"bar.sync 11": "hear", "bar.arrive 11": "tell", "bar.sync 12": "await", "bar.arrive 12": "taken"}
+    starts |= {"ld.volatile.global": "load", "st.global": "store"}
+    lines = [line.strip() for line in ptx.splitlines()]
+    bare = [line.partition(" ")[2].strip() if line.startswith("@") else line for line in lines]
+    return [what for line in bare for start, what in starts.items() if line.startswith(start)]
+
+spills, stack, warnings, orders, cleared, exchanged = 0, 0, set(), {}, {}, {}
 for head_dim, name in (
     (128, "128x128 s2 pp"), (128, "128x128 s2 q2 h128 pp"),
     (256, "128x64 s2"), (256, "128x64 s2 o2"), (64, "192x128 s2"),
@@ -76,6 +95,18 @@ for head_dim, name in (
     spills, stack = spills + facts.spill_store_bytes, stack + facts.stack_bytes
     warnings |= set(serialised(kernel))
     orders[f"{head_dim}: {name}"] = list(order(kernel.asm["cubin"]))
+for (head_dim, causal), name in _OF_LENGTHS.items():
+    (config,) = [each for each in HOPPER_ATTENTION[head_dim] if each.name == name]
+    with pretend_gpu("h200", tensors="meta") as recorder:
+        q = empty(2, 4, 1024, head_dim)
+        lengths = torch.empty(2, device="cuda", dtype=torch.int32)
+        hopper_attention(q, q, q, config, causal=causal, seq_lens=lengths)
+    (facts,) = kernel_facts(recorder)
+    (kernel,) = recorder.compiled.values()
+    spills, stack = spills + facts.spill_store_bytes, stack + facts.stack_bytes
+    warnings |= set(serialised(kernel))
+    cleared[f"{head_dim} {causal}"] = clearing(kernel.asm["ptx"])
+    exchanged[f"{head_dim} {causal}"] = exchange(kernel.asm["ptx"])
 named = {each.name: each for each in HOPPER_ATTENTION[64]}
 three = named["192x128 s2 pp"]
 packed, pairs = {}, {}
@@ -95,6 +126,7 @@ with pretend_gpu("h200", tensors="meta") as recorder:
     rescale_rows[(1,)](empty(64, 16).float(), empty(64).float(), num_warps=4)
 (of_rows,) = recorder.compiled.values()
 print(json.dumps({
+    "cleared": cleared, "exchanged": exchanged,
     "spills": spills, "stack": stack, "warnings": sorted(warnings), "orders": orders,
     "packed": packed, "pairs": pairs, "rescaled": of_rows.asm["ptx"],
     "rows": {name: rows_from(named[name]) for name in ("192x128 s2", "192x128 s2 h16")},
@@ -184,6 +216,33 @@ def test_half_an_output_is_written_once_the_other_half_has_left(compiled: dict[s
     assert [*half, *half, "DEPBAR"] * 2 == stores
 
 
+OF_LENGTHS = pytest.mark.parametrize(
+    ("taken", "groups"),
+    [(f"{head_dim} {causal}", 3 if "192x" in name else 2) for (head_dim, causal), name in _OF_LENGTHS.items()],
+)
+
+
+@OF_LENGTHS
+def test_the_compiler_moves_no_access_past_the_barriers_at_which_a_tile_is_told(
+    compiled: dict[str, Any], taken: str, groups: int
+) -> None:
+    order = " ".join(compiled["exchanged"][taken])
+
+    assert order.count("hear load load load taken") == 2 * groups == order.count("hear")
+    assert order.count("store store store tell") == 2 == order.count("tell")
+    assert order.count("load") == 6 * groups
+    assert order.endswith("await store") or "await store hear" in order  # of the counter
+
+
+@pytest.mark.parametrize("taken", [f"{head_dim} {causal}" for head_dim, causal in _OF_LENGTHS])
+def test_all_threads_have_cleared_values_before_the_others_are_told(compiled: dict[str, Any], taken: str) -> None:
+    """And their writes are made known to what multiplies; one warpgroup clears."""
+    order = compiled["cleared"][taken]
+    telling = ["st.shared.v4.b32", "fence.proxy.async.shared::cta;", "bar.sync", "mbarrier.arrive.shared::cta.b64"]
+
+    assert sum(order[place : place + 4] == telling for place in range(len(order))) == 1
+
+
 def test_three_warpgroups_rescale_without_a_vote(compiled: dict[str, Any]) -> None:
     assert [0, 0, 0] == [between.count("VOTE") for between, _ in loops(compiled["orders"]["64: 192x128 s2"])]
 
@@ -256,6 +315,43 @@ def test_of_a_pair_the_first_is_the_lower_half(compiled: dict[str, Any], dtype: 
     assert converted == (kind, stored[1], loaded[2], loaded[1])
 
 
+def test_each_stream_has_a_counter_of_its_own_and_so_has_each_capture(
+    cuda: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace, "_workspaces", {})
+    monkeypatch.setattr(module, "_kept", {})
+    arranged = module._with_lengths(132, torch.empty(0, device=cuda).device)
+
+    found = {stream: arranged(stream, 1, 2, 3, 4, 5) for stream in (7, 8, 7)}
+    again, other = arranged(7, 1, 2, 3, 4, 5), arranged(8, 1, 2, 3, 4, 5)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    captured = arranged(7, 1, 2, 3, 4, 5)
+
+    assert again == found[7]
+    assert other == found[8]
+    for pointers, held in (again, other, captured):
+        assert isinstance(held, workspace.Workspace)
+        assert pointers == (1, 2, 3, 5, 4, held.flags.data_ptr(), held.parts.data_ptr())
+        assert held.parts.numel() == 4 * 132
+        assert not held.flags.any()
+    assert len({pointers[-2:] for pointers, _ in (again, other, captured)}) == 3
+
+
+def test_lengths_have_an_output_of_their_own_and_hold_no_q_in_three_warpgroups(cuda: str) -> None:
+    seq_lens = torch.zeros(2, dtype=torch.int32, device=cuda)
+
+    def constants(head_dim: int, name: str, lengths: torch.Tensor | None) -> dict[str, Any]:
+        (config,) = [each for each in HOPPER_ATTENTION[head_dim] if each.name == name]
+        q = torch.empty(2, 2, 512, head_dim, device=cuda, dtype=torch.float16)
+        return prepare(q, q, q, q, config, causal=True, seq_lens=lengths).constants
+
+    for lengths, own_out, held, whole in ((None, False, 16, True), (seq_lens, True, 0, False)):
+        assert own_out == constants(256, "128x64 s2", lengths)["OWN_OUT"]
+        assert held == constants(64, "192x128 s2 h16", lengths)["Q_HELD"]
+        assert whole == constants(64, "192x128 s2 h16", lengths)["WHOLE"]
+        assert constants(64, "128x128 s3 q2 h64 pp", lengths)["Q_HELD"] == 64
+
+
 def test_what_tma_cannot_read_is_refused(cuda: str) -> None:
     q = torch.empty(1, 2, 64, 64, device=cuda, dtype=torch.float16)
     odd = torch.empty(1, 2, 64, 65, device=cuda, dtype=torch.float16)[..., :64]
@@ -274,6 +370,8 @@ def test_what_tma_cannot_read_is_refused(cuda: str) -> None:
         assert text in str(caught.value)
     with pytest.raises(ValueError, match="negative"):
         hopper_attention(q, q, q, HOPPER_ATTENTION[64][0], sm_scale=-1.0)
+    with pytest.raises(ValueError, match=r"seq_lens must be between 0 and 64, got 65"):
+        hopper_attention(q, q, q, HOPPER_ATTENTION[64][0], seq_lens=torch.tensor([65], dtype=torch.int32, device=cuda))
 
 
 @pytest.mark.parametrize("head_dim", HOPPER_ATTENTION)
@@ -299,6 +397,14 @@ SHAPES = [
     (1, 4, 4, 500, 77),
     (1, 4, 2, 192, 448),
     (1, 2, 2, 448, 192),
+]
+#: Batch, heads, heads of keys, positions, and how many of each batch entry count.
+LENGTHS = [
+    (4, 3, 3, 333, (0, 1, 200, 333)),
+    (3, 8, 2, 1024, (1024, 129, 640)),
+    (2, 40, 40, 1000, (999, 64)),
+    (6, 2, 1, 256, (256, 128, 64, 32, 192, 255)),
+    (2, 24, 24, 1536, (1500, 1)),
 ]
 #: One of these a process, which is killed when it hangs: a wrong barrier costs this and not the session.
 DEADLINE_S = 60
@@ -337,6 +443,8 @@ def check_on_gpu(head_dim: int, place: int, dtype_name: str) -> None:
     eps = torch.finfo(dtype).eps
     generator = torch.Generator(device="cuda")
     print("seed", generator.seed())  # noqa: T201 - shown with a failure
+    for shape, causal in product(LENGTHS, (False, True)):
+        check_lengths_on_gpu(shape, head_dim, config, dtype, causal=causal)
     for (batch, heads, key_heads, queries, keys), causal, size in product(SHAPES, (False, True), (1.0, 200.0)):
         draws = [(heads, queries), (key_heads, keys), (key_heads, keys)]
         # (B, S, H, D) in memory, as projections leave it.
@@ -353,3 +461,28 @@ def check_on_gpu(head_dim: int, place: int, dtype_name: str) -> None:
             error = float((found - expected).abs().max() / expected.abs().max())
             # The weights are rounded once, the result once; of scores of 1e3 the exponent is rounded to 2**-14 besides.
             assert error <= 4 * eps + (2e-3 if size > 1 else 0.0), f"error {error:.1e}"
+
+
+def check_lengths_on_gpu(
+    shape: tuple[int, int, int, int, tuple[int, ...]],
+    head_dim: int,
+    config: HopperAttentionConfig,
+    dtype: torch.dtype,
+    *,
+    causal: bool,
+) -> None:
+    """Compare with float64 twice, where what lies past a length is NaN, into poisoned outputs."""
+    batch, heads, key_heads, positions, lengths = shape
+    print(shape, causal, flush=True)  # noqa: T201 - names what hangs
+    seq_lens = torch.tensor(lengths, dtype=torch.int32, device="cuda")
+    drawn = [torch.randn(batch, h, positions, head_dim, device="cuda").to(dtype) for h in (heads, key_heads, key_heads)]
+    expected = attention_reference(drawn[0], drawn[1], drawn[2], causal=causal, seq_lens=seq_lens)
+    for tensor, (entry, length) in product(drawn, enumerate(lengths)):
+        tensor[entry, :, length:] = float("nan")
+    q, k, v = drawn
+    for _ in range(2):
+        out = torch.full((batch, heads, positions, head_dim), float("nan"), device="cuda", dtype=dtype)
+        found = hopper_attention(q, k, v, config, causal=causal, seq_lens=seq_lens, out=out).double()
+        error = float((found - expected).abs().max() / expected.abs().max())
+        assert error <= 4 * torch.finfo(dtype).eps, f"error {error:.1e}"
+        assert all(not found[entry, :, length:].any() for entry, length in enumerate(lengths))

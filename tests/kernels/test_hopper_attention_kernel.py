@@ -18,7 +18,7 @@ from flopwatch.kernels.hopper_attention_softmax import lazy_growth
 from flopwatch.kernels.hopper_attention_tiles import count_blocks, count_turns, find_tile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -211,6 +211,25 @@ class Buffer:
         self.readers += 1
 
 
+class Ring:
+    """Goes around slots, with the phase of their barriers."""
+
+    def __init__(self, stages: int) -> None:
+        self._stages = stages
+        self._steps = 0
+
+    def __iter__(self) -> Ring:
+        return self
+
+    def place(self) -> tuple[int, int]:
+        return self._steps % self._stages, self._steps // self._stages % 2
+
+    def __next__(self) -> tuple[int, int]:
+        place = self.place()
+        self._steps += 1
+        return place
+
+
 @dataclass
 class Played:
     """A program whose producer and consumers run in any order."""
@@ -227,9 +246,12 @@ class Played:
     program: int
     programs: int
     q_stages: int = 1
+    lengths: tuple[int, ...] = ()
+    counter: list[int] = field(default_factory=lambda: [0])
     fault: str = ""
     loads: list[Process] = field(default_factory=list)
     stored: list[tuple[int, int]] = field(default_factory=list)
+    zeroed: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def tiles_of_q(self) -> int:
@@ -238,8 +260,10 @@ class Played:
     def __post_init__(self) -> None:
         self.q, self.k, self.v = ([Buffer() for _ in range(n)] for n in (self.tiles_of_q, self.stages, self.stages))
         self.q_full, self.q_empty = ([Mbarrier(1) for _ in range(self.tiles_of_q)] for _ in range(2))
-        self.k_full, self.v_full = ([Mbarrier(1) for _ in range(self.stages)] for _ in range(2))
+        self.k_full, self.v_full, self.v_raw = ([Mbarrier(1) for _ in range(self.stages)] for _ in range(3))
         self.k_empty, self.v_empty = ([Mbarrier(self.groups) for _ in range(self.stages)] for _ in range(2))
+        self.told: tuple[int, int] = (0, 0)
+        self.tellings, self.takings, self.hearing = ([0] * self.groups for _ in range(3))
         self.turns = [Turn() for _ in range(self.groups)]
         self.block_m = ROWS * self.groups
 
@@ -249,9 +273,25 @@ class Played:
             row, head = find_tile.fn(turn, self.program, self.programs, row_tiles, self.heads, self.heads, self.causal)
             yield row * self.block_m, head
 
-    def blocks(self, first: int, end: int) -> int:
-        found: int = count_blocks.fn(first, end, self.queries, self.keys, self.causal, self.block_n)
+    def sizes(self, head: int) -> tuple[int, int]:
+        return (self.lengths[head], self.lengths[head]) if self.lengths else (self.queries, self.keys)
+
+    def dealt_tiles(self) -> Iterator[tuple[int, int]]:
+        """Mirror `write_zeros`."""
+        row_tiles = -(-self.queries // self.block_m)
+        for number in range(self.program, row_tiles * self.heads, self.programs):
+            yield number % row_tiles * self.block_m, number // row_tiles
+
+    def is_void(self, row: int, head: int) -> bool:
+        return bool(self.lengths) and row >= self.lengths[head]
+
+    def blocks(self, head: int, first: int, end: int) -> int:
+        found: int = count_blocks.fn(first, end, *self.sizes(head), self.causal, self.block_n)
         return found
+
+    def is_cleared(self, head: int, block: int) -> bool:
+        """Tell whether values past a length are cleared in that block."""
+        return bool(self.lengths) and (block + 1) * self.block_n > self.lengths[head]
 
     def load(self, buffer: Buffer, what: object, full: Mbarrier) -> None:
         if buffer.readers:
@@ -265,25 +305,61 @@ class Played:
 
         self.loads.append(arrive())
 
-    @staticmethod
-    def ring(stages: int) -> Iterator[tuple[int, int]]:
-        for number in itertools.count():
-            yield number % stages, number // stages % 2
+    def hand_out(self, row: int, head: int) -> None:
+        if any(self.tellings):
+            raise WrongError(f"{(row, head)} is told where {self.told} has not been taken")
+        self.told, self.tellings = (row, head), [1] * self.groups
+
+    def await_taken(self) -> Process:
+        if self.fault != "hasty":
+            yield lambda: all(self.takings)
+            self.takings = [0] * self.groups
+
+    def entry(self, number: int, entry: int, first: int) -> tuple[int, int, int]:
+        """Mirror `find_entry`: of as many heads as entries, one each."""
+        length = self.lengths[entry] if entry < len(self.lengths) else 0
+        tiles = -(-length // self.block_m)
+        while entry < len(self.lengths) and number >= first + tiles:
+            first, entry = first + tiles, entry + 1
+            length = self.lengths[min(entry, len(self.lengths) - 1)]
+            tiles = -(-length // self.block_m)
+        return entry, first, length
 
     def produce(self) -> Process:
-        ring = self.ring(self.stages)
-        for (row, head), (q_slot, q_phase) in zip(self.tiles(), self.ring(self.q_stages), strict=False):
-            for group in range(self.groups):
-                place = q_slot * self.groups + group
-                if self.fault != "unasked":
-                    yield self.q_empty[place].passed(q_phase ^ 1)
-                self.load(self.q[place], (head, row + group * ROWS), self.q_full[place])
-            for block in reversed(range(self.blocks(row, row + self.block_m))):
-                slot, phase = next(ring)
-                yield self.k_empty[slot].passed(phase ^ 1)
-                self.load(self.k[slot], (head, row, block), self.k_full[slot])
-                yield self.v_empty[slot].passed(phase ^ 1)
-                self.load(self.v[slot], (head, row, block), self.v_full[slot])
+        rings = Ring(self.stages), Ring(self.q_stages)
+        if not self.lengths:
+            for row, head in self.tiles():
+                yield from self.load_tile(row, head, *rings)
+            return
+        number = self.program
+        entry, first, length = self.entry(number, 0, 0)
+        while entry < len(self.lengths):
+            tile, _ = find_tile.fn(0, number - first, self.programs, -(-length // self.block_m), 1, 1, self.causal)
+            self.hand_out(tile * self.block_m, entry)
+            yield from self.load_tile(tile * self.block_m, entry, *rings)
+            number = self.programs + self.counter[0]
+            self.counter[0] += 1
+            entry, first, length = self.entry(number, entry, first)
+            yield from self.await_taken()
+        self.hand_out(-1, 0)
+        yield from self.await_taken()
+        if number == self.programs + first - 1:
+            self.counter[0] = 0
+
+    def load_tile(self, row: int, head: int, ring: Ring, q_ring: Ring) -> Process:
+        q_slot, q_phase = next(q_ring)
+        for group in range(self.groups):
+            place = q_slot * self.groups + group
+            if self.fault != "unasked":
+                yield self.q_empty[place].passed(q_phase ^ 1)
+            self.load(self.q[place], (head, row + group * ROWS), self.q_full[place])
+        for block in reversed(range(self.blocks(head, row, row + self.block_m))):
+            slot, phase = next(ring)
+            yield self.k_empty[slot].passed(phase ^ 1)
+            self.load(self.k[slot], (head, row, block), self.k_full[slot])
+            yield self.v_empty[slot].passed(phase ^ 1)
+            full = self.v_raw if self.is_cleared(head, block) else self.v_full
+            self.load(self.v[slot], (head, row, block), full[slot])
 
     def take(self, group: int) -> Process:
         if self.ping_pong:
@@ -293,62 +369,103 @@ class Played:
         if self.ping_pong:
             self.turns[group % self.groups].give()
 
-    def consume(self, group: int) -> Process:  # noqa: C901, PLR0915 - mirrors the kernel's
-        ring = self.ring(self.stages)
+    def clear(self, ring: Ring, block: tuple[int, int, int], cleared: int) -> Generator[Callable[[], bool], None, int]:
+        slot, _ = ring.place()
+        if self.fault != "uncleared":
+            yield self.v_raw[slot].passed((cleared >> slot) & 1 if self.fault != "phaseless" else 0)
+        if self.v[slot].holds != block or self.v[slot].readers:
+            raise WrongError(f"{block} is cleared where {self.v[slot].holds} is")
+        self.v[slot].holds = ("cleared", *block)
+        self.v_full[slot].arrive()
+        return cleared ^ 1 << slot
+
+    def values(self, head: int, row: int, block: int) -> tuple[object, ...]:
+        return ("cleared", head, row, block) if self.is_cleared(head, block) else (head, row, block)
+
+    def take_tile(self, group: int) -> Generator[Callable[[], bool], None, tuple[int, int]]:
+        """Wait as at a named barrier, which lets nobody pass before all have come."""
+        self.hearing[group] = 1
+        yield lambda: bool(self.tellings[group]) and (all(self.hearing) or not self.hearing[group])
+        self.tellings[group] = 0
+        if all(self.hearing):
+            self.hearing = [0] * self.groups
+        place = self.told
+        self.takings[group] = 1
+        return place
+
+    def consume(self, group: int) -> Process:
+        rings, cleared = (Ring(self.stages), Ring(self.q_stages)), 0
         if group == self.groups - 1:
             self.give(0)
-        for (row, head), (q_slot, q_phase) in zip(self.tiles(), self.ring(self.q_stages), strict=False):
-            place = q_slot * self.groups + group
-            first = row + group * ROWS
-            loaded, blocks = self.blocks(row, row + self.block_m), self.blocks(first, first + ROWS)
-            for _ in range(loaded - blocks):
-                slot, phase = next(ring)
-                if self.fault != "turnless":
-                    yield from self.take(group)
-                    self.give(group + 1)
-                if self.fault != "early":
-                    yield self.k_full[slot].passed(phase)
-                self.k_empty[slot].arrive()
-                if self.fault != "early":
-                    yield self.v_full[slot].passed(phase)
-                self.v_empty[slot].arrive()
-            yield self.q_full[place].passed(q_phase)
+        if not self.lengths:
+            for row, head in self.tiles():
+                yield from self.attend_tile(group, row, head, *rings)
+        else:
+            self.zeroed += [(head, row + group * ROWS) for row, head in self.dealt_tiles() if self.is_void(row, head)]
+            row, head = yield from self.take_tile(group)
+            while row >= 0:
+                loaded = self.blocks(head, row, row + self.block_m)
+                if group == self.groups - 1 and self.is_cleared(head, loaded - 1):
+                    cleared = yield from self.clear(rings[0], (head, row, loaded - 1), cleared)
+                row, head = yield from self.attend_tile(group, row, head, *rings)
+        if group == 0:
+            yield from self.take(0)
+
+    def attend_tile(
+        self, group: int, row: int, head: int, ring: Ring, q_ring: Ring
+    ) -> Generator[Callable[[], bool], None, tuple[int, int]]:
+        q_slot, q_phase = next(q_ring)
+        place = q_slot * self.groups + group
+        first = row + group * ROWS
+        loaded, blocks = self.blocks(head, row, row + self.block_m), self.blocks(head, first, first + ROWS)
+        for _ in range(loaded - blocks):
+            slot, phase = next(ring)
+            if self.fault != "turnless":
+                yield from self.take(group)
+                self.give(group + 1)
+            if self.fault != "early":
+                yield self.k_full[slot].passed(phase)
+            self.k_empty[slot].arrive()
+            if self.fault != "early":
+                yield self.v_full[slot].passed(phase)
+            self.v_empty[slot].arrive()
+        yield self.q_full[place].passed(q_phase)
+        slot, phase = next(ring)
+        yield self.k_full[slot].passed(phase)
+        yield from self.take(group)
+        self.q[place].read((head, first))
+        self.k[slot].read((head, row, blocks - 1))
+        self.give(group + 1)
+        yield lambda: True
+        self.done(self.q[place], self.k[slot], self.k_empty[slot])
+        for block in reversed(range(blocks - 1)):
+            v_slot, v_phase = slot, phase
             slot, phase = next(ring)
             yield self.k_full[slot].passed(phase)
             yield from self.take(group)
             self.q[place].read((head, first))
-            self.k[slot].read((head, row, blocks - 1))
+            self.k[slot].read((head, row, block))
+            yield self.v_full[v_slot].passed(v_phase)
+            self.v[v_slot].read(self.values(head, row, block + 1))
             self.give(group + 1)
             yield lambda: True
             self.done(self.q[place], self.k[slot], self.k_empty[slot])
-            for block in reversed(range(blocks - 1)):
-                v_slot, v_phase = slot, phase
-                slot, phase = next(ring)
-                yield self.k_full[slot].passed(phase)
-                yield from self.take(group)
-                self.q[place].read((head, first))
-                self.k[slot].read((head, row, block))
-                yield self.v_full[v_slot].passed(v_phase)
-                self.v[v_slot].read((head, row, block + 1))
-                self.give(group + 1)
-                yield lambda: True
-                self.done(self.q[place], self.k[slot], self.k_empty[slot])
-                yield lambda: True
-                self.done(self.v[v_slot], None, self.v_empty[v_slot])
-            if self.own_out:
-                self.q_empty[place].arrive()
-            yield self.v_full[slot].passed(phase)
-            self.v[slot].read((head, row, 0))
             yield lambda: True
-            self.done(self.v[slot], None, self.v_empty[slot])
-            if not self.own_out:
-                self.q[place].read((head, first))
-                self.q[place].holds = "the output"
-                yield lambda: True
-                self.done(self.q[place], None, self.q_empty[place])
-            self.stored.append((head, first))
-        if group == 0:
-            yield from self.take(0)
+            self.done(self.v[v_slot], None, self.v_empty[v_slot])
+        if self.own_out:
+            self.q_empty[place].arrive()
+        yield self.v_full[slot].passed(phase)
+        self.v[slot].read(self.values(head, row, 0))
+        following = (yield from self.take_tile(group)) if self.lengths else (-1, 0)
+        yield lambda: True
+        self.done(self.v[slot], None, self.v_empty[slot])
+        if not self.own_out:
+            self.q[place].read((head, first))
+            self.q[place].holds = "the output"
+            yield lambda: True
+            self.done(self.q[place], None, self.q_empty[place])
+        self.stored.append((head, first))
+        return following
 
     @staticmethod
     def done(buffer: Buffer, other: Buffer | None, empty: Mbarrier) -> None:
@@ -359,19 +476,26 @@ class Played:
 
     def play(self, rng: random.Random) -> None:
         """Run until all have ended; raise if nobody can go on."""
-        waits: dict[Process, Callable[[], bool]] = {}
-        self.loads += [self.produce(), *map(self.consume, range(self.groups))]
-        while waits or self.loads:
-            waits |= {process: next(process) for process in self.loads[:]}
-            self.loads.clear()
-            able = [process for process, may_go in waits.items() if may_go()]
-            if not able:
-                raise WrongError("everyone waits")
-            process = rng.choice(able)
-            try:
-                waits[process] = next(process)
-            except StopIteration:
-                del waits[process]
+        play_together([self], rng)
+
+
+def play_together(played: Sequence[Played], rng: random.Random) -> None:
+    """Run programs that share a counter, as `Played.play` does."""
+    waits: dict[Process, Callable[[], bool]] = {}
+    for one in played:
+        one.loads += [one.produce(), *map(one.consume, range(one.groups))]
+    while waits or any(one.loads for one in played):
+        for one in played:
+            waits |= {process: next(process) for process in one.loads[:]}
+            one.loads.clear()
+        able = [process for process, may_go in waits.items() if may_go()]
+        if not able:
+            raise WrongError("everyone waits")
+        process = rng.choice(able)
+        try:
+            waits[process] = next(process)
+        except StopIteration:
+            del waits[process]
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -401,6 +525,43 @@ def test_barriers_let_everyone_go_on_and_nobody_read_what_is_not_there(  # noqa:
             one.play(rng)
         rows = range(0, -(-queries // (ROWS * groups)) * ROWS * groups, ROWS)
         assert sorted(itertools.product(range(4), rows)) == sorted(itertools.chain(*(one.stored for one in played)))
+
+
+#: Of four heads: nothing, less than a block, whole blocks, and all of 500 positions.
+LENGTHS = [(0, 1, 256, 500), (500, 129, 64, 0), (300, 300, 70, 70), (0, 0, 0, 0), (0, 0, 0, 3)]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("ping_pong", [False, True])
+@pytest.mark.parametrize(
+    ("groups", "block_n", "stages", "q_stages"),
+    [(2, 128, 2, 1), (3, 128, 2, 2), (3, 64, 4, 1), (2, 64, 2, 1), (2, 128, 3, 2)],
+)
+def test_values_past_a_length_are_cleared_before_anyone_reads_them(  # noqa: PLR0917 - by name
+    groups: int, block_n: int, stages: int, q_stages: int, ping_pong: bool, causal: bool
+) -> None:
+    rng = random.Random(f"{groups} {block_n} {stages} {ping_pong} {causal}")
+    for lengths in LENGTHS:
+        counter = [0]
+        played = [
+            Played(
+                500, 500, 4, block_n, stages, groups, causal, ping_pong, True, program, 3, q_stages, lengths, counter
+            )
+            for program in range(3)
+        ]
+        play_together(played, rng)
+        rows = range(0, -(-500 // (ROWS * groups)) * ROWS * groups, ROWS)
+        written = itertools.chain(*(one.stored + one.zeroed for one in played))
+        assert sorted(itertools.product(range(4), rows)) == sorted(written)
+        assert counter == [0]
+
+
+@pytest.mark.parametrize("fault", ["uncleared", "phaseless", "hasty"])
+def test_values_cleared_too_early_or_without_a_phase_and_tiles_told_too_early_are_noticed(fault: str) -> None:
+    with pytest.raises(WrongError):  # noqa: PT012 - in any order of events
+        for seed in range(20):
+            one = Played(500, 500, 4, 128, 2, 2, False, False, True, 0, 1, 1, LENGTHS[2], fault=fault)
+            one.play(random.Random(seed))
 
 
 @pytest.mark.parametrize(("fault", "ping_pong"), [("early", False), ("turnless", True)])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
 
 from flopwatch.kernels import hopper_choice
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION
-from flopwatch.kernels.hopper_choice import attention_config, predicted_cycles, product_config
+from flopwatch.kernels.hopper_choice import attention_config, lengths_config, predicted_cycles, product_config
 from flopwatch.kernels.hopper_matmul import CONFIGS, TILES, HopperConfig
 from flopwatch.kernels.hopper_short import SHORT, SHORT_TILES, ShortConfig
 from flopwatch.kernels.known import TABLES
@@ -355,3 +356,12 @@ def test_of_what_is_equally_near_that_of_the_same_gpu_is_chosen(monkeypatch: pyt
 def test_products_of_any_depth_have_a_configuration() -> None:
     assert product_config(1024, 1024, 2**20, processors=132) is not None
     assert product_config(2048, 2048, 2**21, processors=132) is not None
+
+
+def test_lengths_have_a_configuration_from_where_they_were_raced_on() -> None:
+    for head_dim, causal in itertools.product((64, 128, 256), (False, True)):
+        name = lengths_config("any", 512, head_dim, causal=causal)
+        assert name in {config.name for config in HOPPER_ATTENTION[head_dim]}
+        assert not lengths_config("any", 511, head_dim, causal=causal)
+        assert not lengths_config("", 512, head_dim, causal=causal)
+    assert not any(lengths_config("any", 4096, head_dim, causal=True) for head_dim in (16, 32, 96, 192))

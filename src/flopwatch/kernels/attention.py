@@ -128,7 +128,7 @@ def _eager(  # noqa: PLR0917 - as `flash_attention`
         return grid
 
     with torch.cuda.device(q.device):
-        route = routed_attention(*operands, causal=bool(causal), sm_scale=sm_scale) if seq_lens is None else None
+        route = routed_attention(*operands, causal=bool(causal), sm_scale=sm_scale, seq_lens=seq_lens)
         if route is not None:
             launched = route.launch()
         else:

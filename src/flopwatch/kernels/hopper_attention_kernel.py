@@ -8,69 +8,68 @@ from __future__ import annotations
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
-from flopwatch.kernels import tma_copies
-from flopwatch.kernels.hopper_attention_block import attend, matrix, next_slot, score
-from flopwatch.kernels.hopper_attention_softmax import halves, joined, masked, rounded, sum_in_threads, weigh
-from flopwatch.kernels.hopper_attention_tiles import count_blocks, count_turns, count_whole_blocks, find_tile
+from flopwatch.kernels.hopper_attention_lengths import (
+    await_taken,
+    clear_values,
+    find_entry,
+    hand_out,
+    take_tile,
+    threads_of,
+    write_zeros,
+)
+from flopwatch.kernels.hopper_attention_mainloop import attend_tile, load_tile
+from flopwatch.kernels.hopper_attention_tiles import count_turns, find_tile
 from flopwatch.kernels.hopper_attention_turns import give_turn, take_turn
 
 
 @gluon.jit
-def _produce(descriptors, buffers, barriers, sizes, GROUPS: gl.constexpr, CAUSAL: gl.constexpr):
+def _produce(
+    descriptors, buffers, barriers, sizes, seq_lens, counter, told, GROUPS: gl.constexpr, CAUSAL: gl.constexpr
+):
     """Load Q of each warpgroup, then K and V block by block from the right, for all tiles of this program; one warp."""
-    q_desc, k_desc, v_desc, _ = descriptors
-    q_buf, k_buf, v_buf, _ = buffers
-    q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
+    q_buf, _, _, _ = buffers
     queries, keys, heads, heads_per_key, row_tiles, all_heads, l2_heads = sizes
-    ROWS: gl.constexpr = q_desc.block_type.shape[2]
-    BLOCK_N: gl.constexpr = k_desc.block_type.shape[2]
-    STAGES: gl.constexpr = k_buf.shape[0]
-    Q_STAGES: gl.constexpr = q_buf.shape[0] // GROUPS
-    BLOCK_M: gl.constexpr = ROWS * GROUPS
+    BLOCK_M: gl.constexpr = q_buf.shape[3] * GROUPS
     program = gl.program_id(0)
     programs = gl.num_programs(0)
-    slot = 0
-    phase = 1
-    q_slot = 0
-    q_phase = 1
-    for turn in range(count_turns(program, programs, row_tiles * all_heads)):
-        row_tile, head = find_tile(turn, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
-        row = row_tile * BLOCK_M
-        batch = head // heads
-        head = head % heads
-        for group in gl.static_range(GROUPS):
-            place = q_slot * GROUPS + group
-            mbarrier.wait(q_empty.index(place), q_phase)
-            mbarrier.expect(q_full.index(place), q_desc.block_type.nbytes)
-            tma_copies.load(q_desc, [batch, head, row + group * ROWS, 0], q_full.index(place), q_buf.index(place))
-        q_slot, q_phase = next_slot(q_slot, q_phase, Q_STAGES)
-        key_head = head // heads_per_key
-        blocks = count_blocks(row, row + BLOCK_M, queries, keys, CAUSAL, BLOCK_N)
-        for block in range(blocks):
-            key = (blocks - 1 - block) * BLOCK_N
-            mbarrier.wait(k_empty.index(slot), phase)
-            mbarrier.expect(k_full.index(slot), k_desc.block_type.nbytes)
-            tma_copies.load(k_desc, [batch, key_head, key, 0], k_full.index(slot), k_buf.index(slot))
-            mbarrier.wait(v_empty.index(slot), phase)
-            mbarrier.expect(v_full.index(slot), v_desc.block_type.nbytes)
-            tma_copies.load(v_desc, [batch, key_head, key, 0], v_full.index(slot), v_buf.index(slot))
-            slot, phase = next_slot(slot, phase, STAGES)
+    ring = (0, 1, 0, 1)
+    if seq_lens is None:
+        for turn in range(count_turns(program, programs, row_tiles * all_heads)):
+            row_tile, head = find_tile(turn, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
+            place = (head // heads, head % heads, heads_per_key, row_tile * BLOCK_M)
+            ring = load_tile(descriptors, buffers, barriers, place, queries, keys, ring, False, GROUPS, CAUSAL)
+    else:
+        THREADS: gl.constexpr = threads_of(GROUPS)
+        number = program
+        batch = 0
+        first = 0
+        batch, first, length = find_entry(number, batch, first, seq_lens, sizes, BLOCK_M)
+        while batch * heads < all_heads:
+            of_entry = (length + BLOCK_M - 1) // BLOCK_M
+            row_tile, head = find_tile(0, number - first, programs, of_entry, heads, min(l2_heads, heads), CAUSAL)
+            row = row_tile * BLOCK_M
+            hand_out(told, row, batch * heads + head, length, THREADS)
+            place = (batch, head, heads_per_key, row)
+            ring = load_tile(descriptors, buffers, barriers, place, length, length, ring, True, GROUPS, CAUSAL)
+            number = programs + gl.atomic_add(counter, 1, sem="relaxed")
+            batch, first, length = find_entry(number, batch, first, seq_lens, sizes, BLOCK_M)
+            await_taken(THREADS)
+        hand_out(told, -1, 0, 0, THREADS)
+        await_taken(THREADS)
+        if number == programs + first - 1:  # all other programs have asked before
+            gl.store(counter, 0)
 
 
 @gluon.jit
-def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what matters
+def _consume(
     descriptors,
     buffers,
     barriers,
     sizes,
+    seq_lens,
+    told,
     scale,
     GROUP: gl.constexpr,
     GROUPS: gl.constexpr,
@@ -84,179 +83,92 @@ def _consume(  # noqa: C901, PLR0912, PLR0915 - one loop whose order is what mat
     Q_HELD: gl.constexpr,
 ):
     """Compute 64 rows of each tile of this program; one warpgroup."""
-    _, _, _, out_desc = descriptors
-    q_buf, k_buf, v_buf, out_buf = buffers
-    q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
-    queries, keys, heads, _, row_tiles, all_heads, l2_heads = sizes
+    q_buf, _, v_buf, out_buf = buffers
+    queries, keys, _, _, row_tiles, all_heads, l2_heads = sizes
     ROWS: gl.constexpr = q_buf.shape[3]
-    STAGES: gl.constexpr = k_buf.shape[0]
-    BLOCK_N: gl.constexpr = k_buf.shape[3]
-    HEAD_DIM: gl.constexpr = k_buf.shape[4]
     BLOCK_M: gl.constexpr = ROWS * GROUPS
-    S_L: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16])
-    O_L: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, HEAD_DIM, 16])
-    P_L: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=O_L, k_width=2)
-    Q_L: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=S_L, k_width=2)
-    # Of head_dim 64 with two warpgroups it was slower, and three leave no registers for it (decision 5).
-    LAZY: gl.constexpr = GROUPS == 2 and HEAD_DIM >= 128  # noqa: PLR2004
-    # Of the block that the diagonal touches, the first of two groups sees the first half alone, and the second one all
-    # of that half.
-    FIRST_KEYS: gl.constexpr = BLOCK_N // 2 if HALVED and GROUP == 0 else BLOCK_N
-    F_L: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, FIRST_KEYS, 16]
-    )
     program = gl.program_id(0)
     programs = gl.num_programs(0)
-    offset = keys - queries
-    Q_STAGES: gl.constexpr = q_buf.shape[0] // GROUPS
     slot = 0
     phase = 0
     q_slot = 0
     q_phase = 0
     if GROUP == GROUPS - 1:
         give_turn(0, PING_PONG)
-    next_tile, next_head = find_tile(0, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
-    for turn in range(count_turns(program, programs, row_tiles * all_heads)):
-        if GROUPS == 2:  # noqa: PLR2004
-            row_tile, head = next_tile, next_head
-        else:  # its registers are all taken
-            row_tile, head = find_tile(turn, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
-        row = row_tile * BLOCK_M
-        first_row = row + GROUP * ROWS
-        blocks = count_blocks(first_row, first_row + ROWS, queries, keys, CAUSAL, BLOCK_N)
-        # Blocks that other groups need, and these rows do not: given back once they are here, since an arrival before
-        # that would count for the block that was there before.
-        for _skipped in range(count_blocks(row, row + BLOCK_M, queries, keys, CAUSAL, BLOCK_N) - blocks):
-            take_turn(GROUP, PING_PONG)
-            give_turn((GROUP + 1) % GROUPS, PING_PONG)
-            mbarrier.wait(k_full.index(slot), phase)
-            mbarrier.arrive(k_empty.index(slot), count=1)
-            mbarrier.wait(v_full.index(slot), phase)
-            mbarrier.arrive(v_empty.index(slot), count=1)
-            slot, phase = next_slot(slot, phase, STAGES)
-
-        place = q_slot * GROUPS + GROUP
-        q_shared = matrix(q_buf, place)
-        mbarrier.wait(q_full.index(place), q_phase)
-        q_held = q_shared
-        if Q_HELD:
-            q_held = q_shared.slice(0, Q_HELD, 1).load(Q_L)
-        mbarrier.wait(k_full.index(slot), phase)
-        nothing = gl.zeros([ROWS, FIRST_KEYS], gl.float32, F_L)
-        take_turn(GROUP, PING_PONG)
-        first_k = matrix(k_buf, slot).slice(0, FIRST_KEYS)
-        scores = score((q_held, q_shared), first_k, nothing, Q_HELD)
-        give_turn((GROUP + 1) % GROUPS, PING_PONG)
-        scores = warpgroup_mma_wait(0, deps=(scores,))
-        mbarrier.arrive(k_empty.index(slot), count=1)
-        first_key = (blocks - 1) * BLOCK_N
-        if HALVED and GROUP == 1:
-            seen, touched = halves(scores)
-            TOUCHED_L: gl.constexpr = touched.type.layout
-            touched = masked(touched, first_key + BLOCK_N // 2, first_row, offset, keys, CAUSAL, TOUCHED_L)
-            scores = gl.convert_layout(joined(seen, touched), S_L, assert_trivial=True)
-        elif CAUSAL or not WHOLE:
-            scores = masked(scores, first_key, first_row, offset, keys, CAUSAL, F_L)
-        row_max = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, F_L))
-        p, row_max, _rescale = weigh(scores, row_max, scale, CAUSAL or not WHOLE, POLYNOMIAL, False)
-        if HALVED and GROUP == 0:
-            row_max = gl.convert_layout(row_max, gl.SliceLayout(1, S_L), assert_trivial=True)
-            p = gl.convert_layout(joined(p, gl.zeros_like(p)), S_L, assert_trivial=True)
-        row_sum = sum_in_threads(p)
-        weights = gl.convert_layout(rounded(p, k_buf.dtype), P_L, assert_trivial=True)
-        accumulator = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_L)
-        v_slot = slot
-        v_phase = phase
-        slot, phase = next_slot(slot, phase, STAGES)
-        mbarrier.wait(k_full.index(slot), phase, pred=blocks > 1)
-
-        block = blocks - 2
-        if CAUSAL and not ALIGNED:
-            further = max(blocks - 1 - count_whole_blocks(first_row, queries, keys, CAUSAL, BLOCK_N), 0)
-            for _further in range(further):
-                accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase = attend(
-                    (q_held, q_shared),
-                    k_buf,
-                    v_buf,
-                    barriers,
-                    (accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase),
-                    (block * BLOCK_N, first_row, offset, keys),
-                    block > 0,
-                    scale,
-                    GROUP,
-                    GROUPS,
-                    True,
-                    CAUSAL,
-                    PING_PONG,
-                    POLYNOMIAL,
-                    Q_HELD,
-                    LAZY,
-                    S_L,
-                    P_L,
-                )
-                block -= 1
-        for left in range(block + 1):
-            accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase = attend(
-                (q_held, q_shared),
-                k_buf,
-                v_buf,
+    if seq_lens is not None:
+        THREADS: gl.constexpr = threads_of(GROUPS)
+        write_zeros(descriptors, out_buf, sizes, seq_lens, BLOCK_M, GROUP, v_buf.shape[4])
+        cleared = 0
+        row, head, length = take_tile(told, THREADS)
+        while row >= 0:
+            if GROUP == GROUPS - 1:
+                cleared = clear_values(v_buf, barriers, row, BLOCK_M, length, slot, cleared, CAUSAL)
+            slot, phase, q_slot, q_phase, row, head, length = attend_tile(
+                descriptors,
+                buffers,
                 barriers,
-                (accumulator, weights, row_max, row_sum, slot, phase, v_slot, v_phase),
-                (block * BLOCK_N, first_row, offset, keys),
-                left < block,
+                sizes,
+                (row, head, length, length),
+                (slot, phase, q_slot, q_phase),
+                (0, program, programs, 0, 0),
+                told,
                 scale,
                 GROUP,
                 GROUPS,
-                False,
                 CAUSAL,
+                WHOLE,
+                ALIGNED,
+                HALVED,
                 PING_PONG,
                 POLYNOMIAL,
+                OWN_OUT,
                 Q_HELD,
-                LAZY,
-                S_L,
-                P_L,
             )
-
-        if OWN_OUT:
-            mbarrier.arrive(q_empty.index(place), count=1)  # all products with Q are done: the next one may land
-        mbarrier.wait(v_full.index(v_slot), v_phase)
-        accumulator = warpgroup_mma(weights, matrix(v_buf, v_slot), accumulator, is_async=True)
-        batch = head // heads
-        head = head % heads
-        if GROUPS == 2:  # noqa: PLR2004 - divisions, of which finding a tile is full, take as long as the product
-            next_tile, next_head = find_tile(turn + 1, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
-        total = gl.convert_layout(gl.sum(row_sum, axis=1), gl.SliceLayout(1, O_L))
-        inverse = gl.where(total > 0.0, 1.0 / total, 0.0)
-        accumulator, weights = warpgroup_mma_wait(0, deps=(accumulator, weights))
-        mbarrier.arrive(v_empty.index(v_slot), count=1)
-        tma.store_wait(0)  # the output of the tile before has left its buffer
-        out = (accumulator * gl.expand_dims(inverse, 1)).to(k_buf.dtype)
-        if out_buf.shape[4] < HEAD_DIM:
-            out, rest = halves(out)
-            rest = gl.convert_layout(rest, out.type.layout, assert_trivial=True)
-        matrix(out_buf, GROUP).store(out)
-        fence_async_shared()
-        tma_copies.store(out_desc, [batch, head, first_row, 0], out_buf.index(GROUP))
-        if out_buf.shape[4] < HEAD_DIM:
-            tma.store_wait(0)
-            matrix(out_buf, GROUP).store(rest)
-            fence_async_shared()
-            tma_copies.store(out_desc, [batch, head, first_row, HEAD_DIM // 2], out_buf.index(GROUP))
-        if not OWN_OUT:
-            tma.store_wait(0)
-            mbarrier.arrive(q_empty.index(place), count=1)
-        q_slot, q_phase = next_slot(q_slot, q_phase, Q_STAGES)
+    else:
+        next_tile, next_head = find_tile(0, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
+        for turn in range(count_turns(program, programs, row_tiles * all_heads)):
+            if GROUPS == 2:  # noqa: PLR2004
+                row_tile, head = next_tile, next_head
+            else:  # its registers are all taken
+                row_tile, head = find_tile(turn, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
+            slot, phase, q_slot, q_phase, next_tile, next_head, _length = attend_tile(
+                descriptors,
+                buffers,
+                barriers,
+                sizes,
+                (row_tile * BLOCK_M, head, queries, keys),
+                (slot, phase, q_slot, q_phase),
+                (turn, program, programs, next_tile, next_head),
+                told,
+                scale,
+                GROUP,
+                GROUPS,
+                CAUSAL,
+                WHOLE,
+                ALIGNED,
+                HALVED,
+                PING_PONG,
+                POLYNOMIAL,
+                OWN_OUT,
+                Q_HELD,
+            )
     tma.store_wait(0)
     if GROUP == 0:
         take_turn(0, PING_PONG)  # the arrival that nobody waits for
 
 
-@gluon.jit(do_not_specialize=["queries", "keys", "heads", "heads_per_key", "row_tiles", "all_heads", "l2_heads"])
+@gluon.jit(
+    do_not_specialize=["queries", "keys", "heads", "heads_per_key", "row_tiles", "all_heads", "l2_heads"],
+    do_not_specialize_on_alignment=["seq_lens", "counter", "told"],
+)
 def hopper_attention_kernel(
     q_desc,
     k_desc,
     v_desc,
     out_desc,
+    seq_lens,
+    counter,
+    told,
     queries,
     keys,
     heads,
@@ -277,6 +189,7 @@ def hopper_attention_kernel(
     Q_STAGES: gl.constexpr,
     Q_HELD: gl.constexpr,
     REGISTERS: gl.constexpr,
+    PRODUCER_REGISTERS: gl.constexpr,
 ):
     """Compute attention of all heads.
 
@@ -287,6 +200,9 @@ def hopper_attention_kernel(
     ===========  ================================  ============================  ===================
     Q, O         (B, heads, queries, HEAD_DIM)     (1, 1, 64, HEAD_DIM)          float16 or bfloat16
     K, V         (B, key heads, keys, HEAD_DIM)    (1, 1, BLOCK_N, HEAD_DIM)     as Q
+    seq_lens     (B,)                              contiguous                    int32
+    counter      (1,)                              0, before and after           int32
+    told         (programs, 4)                     contiguous                    int32
     ===========  ================================  ============================  ===================
 
     One program computes 64 * GROUPS rows of O of one head, tile after tile in the order of `find_tile`. One warp loads
@@ -296,14 +212,20 @@ def hopper_attention_kernel(
     while the other runs. Blocks that its own rows do not see it gives back unread; only those are masked that the
     diagonal or the end touches. O leaves in two halves of its columns where its block has half of them.
 
+    With `seq_lens`, else None as `counter` and `told` are, each batch entry has as many queries and keys as its length
+    says. Programs write zeros for tiles without any, take the others by the counter, and the producer tells the
+    warpgroups by `told` which one comes next. One warpgroup clears the values past the length in a tile's first block.
+
     Numerics and limits: scores, softmax and sums in float32, the sums of a row put together only at the end; the
     weights, of up to 1 or, in two warpgroups of head_dim 128 and 256, 2**8, are rounded to the dtype for the second
-    product. Rows that see no key are 0. What lies past a length is neither read nor stored, but values before it must
-    be finite even where a query does not see them: 0 * inf is NaN. `scale` is positive. WHOLE says that `keys` is a
-    multiple of BLOCK_N, ALIGNED that no group has a second masked block, HALVED that the diagonal begins at the first
+    product. Rows that see no key are 0. What lies past the end is neither read nor stored. Past a length, which is
+    clamped to [0, keys], results are 0, whatever Q, K and V hold there; but values before it must be finite even where
+    a query does not see them: 0 * inf is NaN. `scale` is positive. WHOLE says that `keys` is a multiple of BLOCK_N and
+    there are no lengths, ALIGNED that no group has a second masked block, HALVED that the diagonal begins at the first
     key of a block for the first of two groups, in its middle for the second. Q_HELD columns of Q stay in registers.
     Sizes, and the number of tiles, are below 2**31.
     """
+    HAS_LENGTHS: gl.constexpr = seq_lens is not None
     ROWS: gl.constexpr = q_desc.block_type.shape[2]
     BLOCK_N: gl.constexpr = k_desc.block_type.shape[2]
     HEAD_DIM: gl.constexpr = k_desc.block_type.shape[3]
@@ -311,7 +233,7 @@ def hopper_attention_kernel(
     k_buf = gl.allocate_shared_memory(k_desc.dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
     v_buf = gl.allocate_shared_memory(v_desc.dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
     OUT_COLUMNS: gl.constexpr = out_desc.block_type.shape[3]
-    gl.static_assert(OWN_OUT or (Q_STAGES == 1 and OUT_COLUMNS == HEAD_DIM))
+    gl.static_assert(OWN_OUT or (Q_STAGES == 1 and OUT_COLUMNS == HEAD_DIM and not HAS_LENGTHS))
     out_buf = q_buf
     if OWN_OUT:
         out_buf = gl.allocate_shared_memory(out_desc.dtype, [GROUPS, 1, 1, ROWS, OUT_COLUMNS], out_desc.layout)
@@ -319,7 +241,8 @@ def hopper_attention_kernel(
     q_empty = gl.allocate_shared_memory(gl.int64, [Q_STAGES * GROUPS, 1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    V_PLACES: gl.constexpr = 2 * STAGES if HAS_LENGTHS else STAGES
+    v_full = gl.allocate_shared_memory(gl.int64, [V_PLACES, 1], mbarrier.MBarrierLayout())
     v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for place in gl.static_range(Q_STAGES * GROUPS):
         mbarrier.init(q_full.index(place), count=1)
@@ -329,10 +252,12 @@ def hopper_attention_kernel(
         mbarrier.init(k_empty.index(stage), count=GROUPS)
         mbarrier.init(v_full.index(stage), count=1)
         mbarrier.init(v_empty.index(stage), count=GROUPS)
+    for stage in gl.static_range(STAGES, V_PLACES):
+        mbarrier.init(v_full.index(stage), count=1)
+    barriers = (q_full, q_empty, k_full, k_empty, v_full, v_empty)
     fence_async_shared()
     descriptors = (q_desc, k_desc, v_desc, out_desc)
     buffers = (q_buf, k_buf, v_buf, out_buf)
-    barriers = (q_full, q_empty, k_full, k_empty, v_full, v_empty)
     sizes = (queries, keys, heads, heads_per_key, row_tiles, all_heads, l2_heads)
     # The tuples of arguments are literals: in a variable, what is constexpr would become a tensor. The formatter would
     # have a line an argument, seventy of them.
@@ -340,27 +265,27 @@ def hopper_attention_kernel(
     if GROUPS == 2:  # noqa: PLR2004 - else 3
         gl.warp_specialize(
             [
-                (_consume, (descriptors, buffers, barriers, sizes, scale, 0, GROUPS,
+                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, told, scale, 0, GROUPS,
                             CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
-                (_consume, (descriptors, buffers, barriers, sizes, scale, 1, GROUPS,
+                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, told, scale, 1, GROUPS,
                             CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
-                (_produce, (descriptors, buffers, barriers, sizes, GROUPS, CAUSAL)),
+                (_produce, (descriptors, buffers, barriers, sizes, seq_lens, counter, told, GROUPS, CAUSAL)),
             ],
             [4, 1],
-            [REGISTERS, 24],
+            [REGISTERS, PRODUCER_REGISTERS],
         )
     else:
         gl.warp_specialize(
             [
-                (_consume, (descriptors, buffers, barriers, sizes, scale, 0, GROUPS,
+                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, told, scale, 0, GROUPS,
                             CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
-                (_consume, (descriptors, buffers, barriers, sizes, scale, 1, GROUPS,
+                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, told, scale, 1, GROUPS,
                             CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
-                (_consume, (descriptors, buffers, barriers, sizes, scale, 2, GROUPS,
+                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, told, scale, 2, GROUPS,
                             CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
-                (_produce, (descriptors, buffers, barriers, sizes, GROUPS, CAUSAL)),
+                (_produce, (descriptors, buffers, barriers, sizes, seq_lens, counter, told, GROUPS, CAUSAL)),
             ],
             [4, 4, 1],
-            [REGISTERS, REGISTERS, 24],
+            [REGISTERS, REGISTERS, PRODUCER_REGISTERS],
         )
     # fmt: on

@@ -16,23 +16,24 @@ from triton.experimental.gluon import language as gl
 def take_turn(GROUP: gl.constexpr, PING_PONG: gl.constexpr):
     """Wait until the group before has issued its products."""
     if PING_PONG:
-        _barrier("sync", GROUP)
+        meet("sync", 8 + GROUP, 256)
 
 
 @gluon.jit
 def give_turn(GROUP: gl.constexpr, PING_PONG: gl.constexpr):
     """Let that group issue its products, without waiting."""
     if PING_PONG:
-        _barrier("arrive", GROUP)
+        meet("arrive", 8 + GROUP, 256)
 
 
 @gluon.jit
-def _barrier(DO: gl.constexpr, GROUP: gl.constexpr):
-    """Meet at the barrier of a group: 128 threads that arrive and its own 128.
+def meet(DO: gl.constexpr, BARRIER: gl.constexpr, THREADS: gl.constexpr):
+    """Meet at a named barrier, of which "sync" waits for all of its threads and "arrive" does not.
 
-    These are named barriers 8 to 10; Triton itself uses 0 to 4 for up to five partitions.
+    Turns have 8 to 10, for 128 threads that arrive and 128 that wait; 11 and 12 are those of
+    `flopwatch.kernels.hopper_attention_lengths`. Triton itself uses 0 to 4 for up to five partitions.
     """
     zero = gl.to_tensor(0)
     gl.inline_asm_elementwise(
-        f"bar.{DO} {8 + GROUP}, 256; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
+        f"bar.{DO} {BARRIER}, {THREADS}; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
     )

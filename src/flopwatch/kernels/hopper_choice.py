@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, ROWS
@@ -57,6 +58,21 @@ _NEAR = 2.0
 #: to be equal: the head dimension and the mask.
 _LENGTHS, _EQUAL = slice(3, 5), slice(5, 7)
 _ATTENTION = "hopper_attention_kernel"
+#: Attention of sequences with lengths: what is taken of each head_dim, causal or not, from so many positions on, where
+#: calls without lengths take one of these kernels. In the geometric mean of a race's points these were the fastest, by
+#: 0 to 4 % (H100, 2026-11-25, ``evidence/h100/varied-lengths-2026-11-25.json``, decision 10). Shorter sequences were
+#: not raced. Of head_dim 32 one is 5 and 6 % faster than the plain kernel in that mean, and up to 7 % slower at 8192.
+_OF_LENGTHS = MappingProxyType(
+    {
+        (64, True): "128x128 s3 q2 h64 pp",
+        (64, False): "192x64 s4",
+        (128, True): "128x128 s2 pp",
+        (128, False): "128x128 s2 q2 pp",
+        (256, True): "128x64 s2 o2 pp",
+        (256, False): "128x64 s2 o2",
+    }
+)
+_POSITIONS = 512
 #: Of few rows: four programs that share K, and two; in the same timings the fastest with so many, nearly everywhere.
 _THIN = tuple(THIN[name] for name in ("thin 64x128/4 w4 s4 pdl", "thin 64x128/2 w4 s5 pdl"))
 #: Of the plain kernel's speed: what attention has to promise to be taken. What Gluon has to gain in a race, 3 %.
@@ -188,6 +204,21 @@ def attention_config(key: str, folder: Path, *, gpu: str, processors: int) -> st
         if raced.speed * waves / math.ceil(waves) >= _WORTH:
             return config.name
     return ""
+
+
+def lengths_config(name: str, positions: int, head_dim: int, *, causal: bool) -> str:
+    """Return the configuration for sequences with lengths; "" where the plain kernel is to be taken.
+
+    Args:
+        name: what is taken without lengths, likewise.
+        positions: of each sequence.
+        head_dim: D.
+        causal: whether a query sees only the keys up to its own position.
+
+    >>> lengths_config("192x128 s2", 2048, 64, causal=False), lengths_config("", 2048, 64, causal=False)
+    ('192x64 s4', '')
+    """
+    return _OF_LENGTHS.get((head_dim, causal), "") if name and positions >= _POSITIONS else ""
 
 
 def _distance(known: Sequence[str], wanted: Sequence[str]) -> float:

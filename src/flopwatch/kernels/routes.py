@@ -21,7 +21,7 @@ import triton
 from triton import knobs
 
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, can_attend, prepare
-from flopwatch.kernels.hopper_choice import attention_config, product_config
+from flopwatch.kernels.hopper_choice import attention_config, lengths_config, product_config
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, can_multiply_fp8, prepare_hopper_fp8
 from flopwatch.kernels.hopper_matmul import CONFIGS, HopperConfig, can_multiply, has_mapped_rows, prepare_hopper
 from flopwatch.kernels.hopper_short import SHORT, ShortConfig, can_multiply_short, can_step, prepare_short
@@ -170,8 +170,9 @@ def routed_attention(
     *,
     causal: bool,
     sm_scale: float | None,
+    seq_lens: torch.Tensor | None = None,
 ) -> Prepared | None:
-    """Prepare the launch that a table has for attention without lengths; None where the plain kernel is to be launched.
+    """Prepare the launch that a table or a rule has for attention; None where the plain kernel is to be launched.
 
     Args:
         q: (B, H, S, D), not empty.
@@ -180,6 +181,7 @@ def routed_attention(
         out: as `q`, contiguous, of any dtype.
         causal: whether a query sees only the keys up to its own position.
         sm_scale: factor of the scores, ``1 / sqrt(D)`` if None.
+        seq_lens: (B,), contiguous: how many positions of each batch entry count, if not all.
     """
     if _is_plain() or not _is_hopper(q) or (sm_scale is not None and not sm_scale >= 0):
         return None
@@ -188,9 +190,11 @@ def routed_attention(
     if not name:
         name = attention_config(key, FOLDER, gpu=torch.cuda.get_device_name(), processors=_processors(q))
     configs = {config.name: config for config in HOPPER_ATTENTION.get(q.shape[3], ())}
+    if seq_lens is not None:
+        name = lengths_config(name if name in configs else "", q.shape[2], q.shape[3], causal=causal)
     if name not in configs or not can_attend(q, k, v, out):
         return None
-    return prepare(q, k, v, out, configs[name], causal=causal, sm_scale=sm_scale)
+    return prepare(q, k, v, out, configs[name], causal=causal, sm_scale=sm_scale, seq_lens=seq_lens)
 
 
 def product_key(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:

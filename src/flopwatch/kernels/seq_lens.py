@@ -20,8 +20,11 @@ def are_checked(seq_lens: torch.Tensor, S: int) -> bool:
         seq_lens: a tensor.
         S: positions of the sequences.
     """
-    tensor, writes, longest = _checked.get(id(seq_lens), (None, 0, 0))
-    return tensor is not None and tensor() is seq_lens and longest <= S and writes == seq_lens._version  # noqa: SLF001 - has no public name
+    known = _checked.get(id(seq_lens))
+    if known is None:
+        return False
+    tensor, writes, longest = known
+    return tensor() is seq_lens and longest <= S and writes == seq_lens._version  # noqa: SLF001 - has no public name
 
 
 def _remember(seq_lens: torch.Tensor, writes: int, longest: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,10 +27,19 @@ class Workspace:
     Attributes:
         parts: float32, one tile a program.
         flags: int32, zero but between the writing of a part and its reading.
+        addresses: of both.
+        room: elements of both.
     """
 
     parts: torch.Tensor
     flags: torch.Tensor
+    addresses: tuple[int, int] = field(init=False)
+    room: tuple[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Keep what each launch asks for, and torch takes half a microsecond to tell."""
+        object.__setattr__(self, "addresses", (self.parts.data_ptr(), self.flags.data_ptr()))
+        object.__setattr__(self, "room", (self.parts.numel(), self.flags.numel()))
 
     @classmethod
     def of(
@@ -58,9 +67,8 @@ class Workspace:
 
     def is_enough(self, schedule: Schedule, tile_elements: int, groups: int = 1) -> bool:
         """Tell whether a launch that needs as much as `of` would make fits in here."""
-        return (
-            self.parts.numel() >= schedule.programs * tile_elements and self.flags.numel() >= schedule.programs * groups
-        )
+        elements, flags = self.room
+        return elements >= schedule.programs * tile_elements and flags >= schedule.programs * groups
 
 
 #: Streams whose workspace is kept, of up to 34 MB (132 parts of 256x256 elements).
@@ -181,7 +189,7 @@ def in_workspace(schedule: Schedule, tile_elements: int, groups: int = 1, *, dev
 
     def arranged(stream: int, a: int, b: int, c: int) -> tuple[tuple[int, ...], Workspace]:
         workspace = workspace_for(schedule, tile_elements, groups, device=device, stream=stream)
-        return (a, b, c, workspace.parts.data_ptr(), workspace.flags.data_ptr()), workspace
+        return (a, b, c, *workspace.addresses), workspace
 
     return arranged
 
