@@ -5,8 +5,9 @@
     python -m evidence.first_calls evidence/h200/first-calls-2026-11-25.json
 
 Each process calls one function with a size that no table has, and then with another such size; one process has an empty
-Triton cache, and the next one what that left there. Importing torch and opening the GPU is done before. Then
-``python -m evidence.peers docs`` writes the table of docs/performance.md.
+Triton cache, and the next one what that left there. Importing torch, opening the GPU and the start of Triton, which
+compiles its driver once a machine, are done before: the start is the first call of `vector_add`, and timed by itself.
+Then ``python -m evidence.peers docs`` writes the table of docs/performance.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 from evidence import call_costs
 from evidence.call_costs import newest, present_machine, require_one, run
 from flopwatch.errors import FlopwatchError
-from flopwatch.kernels import flash_attention, triton_matmul, triton_matmul_fp8
+from flopwatch.kernels import flash_attention, triton_matmul, triton_matmul_fp8, vector_add
 from flopwatch.measure.machine import Machine
 from flopwatch.model import SCHEMA_VERSION
 from flopwatch.units import format_seconds
@@ -50,6 +51,8 @@ SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "flash_attention, 96": ((2, 12, 1536, 96), (3, 8, 2560, 96)),
     "flash_attention, lengths": ((2, 12, 1536, 64), (3, 8, 2560, 64)),
 }
+#: Elements that the start of Triton adds.
+_FEW = 1024
 #: A process is killed after so long: it has everything to compile, twice.
 LONGEST_S = 120.0
 
@@ -62,11 +65,14 @@ class FirstCall:
         name: of what is called.
         cold: with nothing compiled: of the first size, and then of the other.
         warm: in a new process, with what the one before left in Triton's cache.
+        start: what the start of Triton took before, with an empty cache and in the new process; None where it was not
+            timed, and is part of the first of `cold` and of `warm`.
     """
 
     name: str
     cold: tuple[float, float]
     warm: tuple[float, float]
+    start: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,29 +108,29 @@ def call(name: str, sizes: tuple[int, ...]) -> Callable[[], object]:
     return lambda: triton_matmul(a, b)
 
 
-def both_sizes(name: str) -> tuple[float, float]:
-    """Make both first calls in this process; return what each cost."""
+def costs(name: str) -> tuple[float, float, float]:
+    """Start Triton and make both first calls in this process; return what each cost."""
     import torch  # noqa: PLC0415 - as above
 
-    def cost(sizes: tuple[int, ...]) -> float:
-        first = call(name, sizes)
+    def cost(first: Callable[[], object]) -> float:
         torch.cuda.synchronize()
         begun = time.perf_counter()
         first()
         torch.cuda.synchronize()
         return time.perf_counter() - begun
 
+    x = torch.zeros(_FEW, device="cuda")
     one, other = SIZES[name]
-    return cost(one), cost(other)
+    return cost(lambda: vector_add(x, x)), cost(call(name, one)), cost(call(name, other))
 
 
-def in_a_process(name: str, cache: Path) -> tuple[float, float]:
-    """Make both first calls in a fresh process.
+def in_a_process(name: str, cache: Path) -> tuple[float, float, float]:
+    """Start Triton and make both first calls in a fresh process.
 
     Raises:
         FlopwatchError: it fails.
     """
-    program = f"import json; from evidence.first_calls import both_sizes; print(json.dumps(both_sizes({name!r})))"
+    program = f"import json; from evidence.first_calls import costs; print(json.dumps(costs({name!r})))"
     environment = {**os.environ, "TRITON_CACHE_DIR": str(cache)}
     done = subprocess.run(  # noqa: S603 - our own module
         [sys.executable, "-c", program],
@@ -138,8 +144,8 @@ def in_a_process(name: str, cache: Path) -> tuple[float, float]:
     if done.returncode:
         why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         raise FlopwatchError(f"the first call of {name} failed", why=why, todo="run it by itself to see more")
-    one, other = json.loads(done.stdout.splitlines()[-1])
-    return float(one), float(other)
+    start, one, other = map(float, json.loads(done.stdout.splitlines()[-1]))
+    return start, one, other
 
 
 def measure() -> FirstCalls:
@@ -153,8 +159,9 @@ def measure() -> FirstCalls:
     calls = []
     for name in SIZES:
         with tempfile.TemporaryDirectory(prefix="flopwatch-") as cache:
-            cold, warm = (in_a_process(name, Path(cache)) for _ in range(2))
-        calls.append(FirstCall(name=name, cold=cold, warm=warm))
+            (cold_start, *cold), (warm_start, *warm) = (in_a_process(name, Path(cache)) for _ in range(2))
+        found = FirstCall(name=name, cold=(cold[0], cold[1]), warm=(warm[0], warm[1]), start=(cold_start, warm_start))
+        calls.append(found)
         sys.stderr.write(f"{name}: {cold[0]:.2f} s, then {cold[1]:.2f} s; compiled before {warm[0]:.2f} s\n")
     machine, date = present_machine()
     return FirstCalls(machine=machine, date=date, calls=tuple(calls))
@@ -167,7 +174,8 @@ def kept(folder: Path) -> FirstCalls | None:
 
 def told(measurements: Iterable[FirstCalls | None]) -> str:
     """Tell of each measurement, where there is one, what first calls cost, and which reach the goal."""
-    heads = ("call", "nothing compiled", "another size then", "compiled before", "another", f"goal: {GOAL_S:g} s")
+    before = ("Triton's start", "nothing compiled", "another size then")
+    heads = ("call", *before, "Triton's start then", "compiled before", "another", f"goal: {GOAL_S:g} s")
     return call_costs.told(measurements, _rows, heads) or f"Not measured yet: `python -m {_PROGRAM} OUT.json`."
 
 
@@ -175,12 +183,19 @@ def _rows(found: FirstCalls) -> list[tuple[str, ...]]:
     return [
         (
             f"{each.name} {'x'.join(map(str, SIZES[each.name][0]))}",
-            *(format_seconds(seconds) for seconds in (*each.cold, *each.warm)),
+            *_cells(each, 0, each.cold),
+            *_cells(each, 1, each.warm),
             "reached" if max(*each.cold, *each.warm) <= GOAL_S else "**not reached**",
         )
         for each in found.calls
         if each.name in SIZES
     ]
+
+
+def _cells(found: FirstCall, process: int, sizes: tuple[float, float]) -> tuple[str, ...]:
+    """Tell of one process what Triton's start took, if that is known, and both sizes."""
+    start = "" if found.start is None else format_seconds(found.start[process])
+    return start, *map(format_seconds, sizes)
 
 
 def main(arguments: list[str]) -> None:
