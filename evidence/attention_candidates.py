@@ -83,16 +83,21 @@ _SEED = 20261122
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """Compiles a configuration for the present GPU; calls with sequences of whole blocks all take the same code."""
+    """Compiles a configuration for the present GPU; calls with sequences of whole blocks all take the same code.
+
+    And so do all with lengths, if that is what it is for.
+    """
 
     head_dim: int
     causal: bool
     config: HopperAttentionConfig
+    lengths: bool = False
 
     def __call__(self) -> None:
         """Compile it into Triton's cache, without a launch."""
         q, k, v, out = torch.empty(4, 1, 2, 1024, self.head_dim, device="cuda", dtype=torch.float16)
-        prepare(q, k, v, out, self.config, causal=self.causal).compile()
+        seq_lens = torch.empty(1, device="cuda", dtype=torch.int32) if self.lengths else None
+        prepare(q, k, v, out, self.config, causal=self.causal, seq_lens=seq_lens).compile()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from evidence.attention_candidates import GPU, HIDDEN, PROCESSORS, AttentionExperiment
+from evidence.attention_candidates import GPU, HIDDEN, PROCESSORS, AttentionExperiment, Compilation
 from evidence.candidates import Findings, main
 from evidence.page import table
 from evidence.race import Contest, Point
@@ -32,7 +32,6 @@ from flopwatch.kernels.hopper_attention import (
     HOPPER_ATTENTION,
     HopperAttentionConfig,
     hopper_attention,
-    prepare,
     with_lengths,
 )
 from flopwatch.kernels.hopper_choice import attention_config, lengths_config
@@ -62,21 +61,6 @@ CHECKED_HEADS = 4
 #: What the table calls peers.
 _NAMES = {PLAIN: "the plain kernel", PACKED: "FlashAttention-2"}
 _SEED = 20261125
-
-
-@dataclass(frozen=True, slots=True)
-class Compilation:
-    """Compiles a configuration for lengths, for the present GPU."""
-
-    head_dim: int
-    causal: bool
-    config: HopperAttentionConfig
-
-    def __call__(self) -> None:
-        """Compile it into Triton's cache, without a launch."""
-        q, k, v, out = torch.empty(4, 1, 2, 1024, self.head_dim, device="cuda", dtype=torch.float16)
-        seq_lens = torch.empty(1, device="cuda", dtype=torch.int32)
-        prepare(q, k, v, out, self.config, causal=self.causal, seq_lens=seq_lens).compile()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +120,7 @@ class LengthsExperiment(AttentionExperiment):
     def compilations(self, point: Point) -> Sequence[Callable[[], object]]:
         """Return what compiles the configurations of a head_dim."""
         batch = batch_of(point)
-        return [Compilation(batch.head_dim, batch.causal, config) for config in configs(batch.head_dim)]
+        return [Compilation(batch.head_dim, batch.causal, config, lengths=True) for config in configs(batch.head_dim)]
 
     def contest(self, point: Point) -> Contest:
         """Draw the inputs, and compute some heads of the result in float64."""

@@ -14,8 +14,7 @@ import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from flopwatch.kernels import hopper_attention as module
-from flopwatch.kernels import workspace
+from flopwatch.kernels import hopper_attention_workspace, workspace
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, hopper_attention, prepare
 from flopwatch.kernels.hopper_attention_softmax import marked, rescaled, rounded
 from flopwatch.kernels.hopper_choice import _OF_LENGTHS
@@ -319,8 +318,8 @@ def test_each_stream_has_a_counter_of_its_own_and_so_has_each_capture(
     cuda: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workspace, "_workspaces", {})
-    monkeypatch.setattr(module, "_kept", {})
-    arranged = module._with_lengths(132, torch.empty(0, device=cuda).device)
+    monkeypatch.setattr(hopper_attention_workspace, "_kept", {})
+    arranged = hopper_attention_workspace.arrange(132, torch.empty(0, device=cuda).device)
 
     found = {stream: arranged(stream, 1, 2, 3, 4, 5) for stream in (7, 8, 7)}
     again, other = arranged(7, 1, 2, 3, 4, 5), arranged(8, 1, 2, 3, 4, 5)

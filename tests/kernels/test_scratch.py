@@ -133,6 +133,8 @@ def test_b_is_worth_lines_where_its_rows_begin_within_sectors_and_are_read_often
     assert is_worth(3000, 3000, 3000)
     assert not is_worth(1992, 5000, 5000), "too few rows read what was copied"
     assert not is_worth(2504, 2400, 2488), "too little work"
+    assert not is_worth(2048, 4096, 11000), "too few rows read what no cache holds"
+    assert is_worth(4096, 4096, 11000)
     assert not is_worth(5008, 5008, 5008), "rows begin with sectors"
     assert is_worth(4104, 4104, 11008, by_columns=True)
     assert not is_worth(4104, 11008, 4104, by_columns=True), "columns begin with lines"

@@ -19,15 +19,12 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from flopwatch.kernels.hopper_attention_kernel import hopper_attention_kernel
 from flopwatch.kernels.hopper_attention_tiles import choose_group
+from flopwatch.kernels.hopper_attention_workspace import arrange, pointers_of
 from flopwatch.kernels.prepared import Prepared
 from flopwatch.kernels.seq_lens import check_seq_lens
-from flopwatch.kernels.stream_k import Schedule
-from flopwatch.kernels.workspace import Workspace, workspace_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from flopwatch.kernels.launch import Arrange
 
 #: Of a warpgroup: the M of one wgmma.
 ROWS = 64
@@ -44,8 +41,6 @@ _PRODUCER_REGISTERS = (24, 32)
 _LAUNCH_REGISTERS = MappingProxyType({1: None, 2: 80})
 #: Warpgroups whose registers are all taken.
 _FULL_GROUPS = 3
-#: With lengths: one flag counts tiles, and so many words a program tell its warpgroups the next one.
-_COUNTER, _TOLD = Schedule(programs=1, shared=0), 4
 _DTYPES = MappingProxyType({torch.float16: gl.float16, torch.bfloat16: gl.bfloat16})
 _ALIGNMENT_BYTES = 16
 _LEAST_SCALE = 2.0**-100
@@ -236,7 +231,7 @@ def prepare(
             _descriptor(k, config.block_n, head_dim),
             _descriptor(v, config.block_n, head_dim),
             _descriptor(out, ROWS, head_dim // config.out_parts),
-            *_pointers(seq_lens, programs),
+            *pointers_of(seq_lens, programs),
             queries,
             keys,
             heads,
@@ -263,7 +258,7 @@ def prepare(
             "num_warps": 4,
             "maxnreg": _LAUNCH_REGISTERS[config.resident],
         },
-        arrange=None if seq_lens is None else _with_lengths(programs, q.device),
+        arrange=None if seq_lens is None else arrange(programs, q.device),
     )
 
 
@@ -283,41 +278,6 @@ def with_lengths(config: HopperAttentionConfig) -> HopperAttentionConfig:
         out_parts=config.out_parts if config.own_out else 2,
         q_held=0 if config.groups == _FULL_GROUPS else config.q_held,
     )
-
-
-def _pointers(seq_lens: torch.Tensor | None, programs: int) -> tuple[torch.Tensor | None, ...]:
-    """Return the lengths, the counter and where tiles are told; None three times where there are no lengths."""
-    if seq_lens is None:
-        return None, None, None
-    workspace = workspace_for(_COUNTER, _TOLD * programs, device=seq_lens.device)
-    return seq_lens, workspace.flags, workspace.parts.view(torch.int32)
-
-
-def _with_lengths(programs: int, device: torch.device) -> Arrange:
-    """Return what puts the address of the output before that of the lengths, and a stream's workspace behind them."""
-    kept = _kept.setdefault((device.index, programs), {})
-
-    def arranged(  # noqa: PLR0917 - by place
-        stream: int, q: int, k: int, v: int, seq_lens: int, out: int
-    ) -> tuple[tuple[int, ...], Workspace]:
-        if torch.cuda.is_current_stream_capturing():
-            workspace = workspace_for(_COUNTER, _TOLD * programs, device=device, stream=stream)
-        elif stream in kept:
-            workspace = kept[stream]
-        else:
-            if len(kept) >= _MOST_STREAMS:
-                kept.clear()  # the allocator hands memory on in the order of its stream
-            workspace = kept[stream] = Workspace.of(_COUNTER, _TOLD * programs, device=device)
-        told, counter = workspace.addresses
-        return (q, k, v, out, seq_lens, counter, told), workspace
-
-    return arranged
-
-
-#: Workspaces of lengths alone, by GPU and programs, and by stream: found 0.3 us sooner than by `workspace_for`, of the
-#: 12 that a call may cost (a stand-in for a GPU, 2026-11-25; no command derives that).
-_kept: dict[tuple[int | None, int], dict[int, Workspace]] = {}
-_MOST_STREAMS = 16
 
 
 def heads_together(heads: int, heads_per_key: int, bytes_per_key_head: int, programs: int) -> int:
