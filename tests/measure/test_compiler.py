@@ -17,6 +17,7 @@ from flopwatch.static import find_device
 from flopwatch.static.session import cache_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 H200 = find_device("h200")
@@ -70,37 +71,37 @@ def test_what_was_compiled_for_another_architecture_is_not_taken(tmp_path: Path)
 
 
 @pytest.fixture
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_cache(tmp_path: Path) -> Iterator[None]:
     """Let Triton have a cache of its own, and the manager that it has by default."""
-    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
-    monkeypatch.setattr(triton.knobs.cache, "manager_class", None)
+    with triton.knobs.cache.scope():  # what a monkeypatch gives back no longer follows the environment
+        triton.knobs.cache.dir = str(tmp_path)
+        triton.knobs.cache.manager_class = None
+        yield
 
 
-def put(contents: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def put(contents: dict[str, str]) -> None:
     """Keep a kernel as one that was compiled for a pretended H200."""
-    with monkeypatch.context() as patch:
-        patch.setattr(triton.knobs.cache, "dir", cache_folder(H200))
+    with triton.knobs.cache.scope():
+        triton.knobs.cache.dir = cache_folder(H200)
         manager = FileCacheManager("key")
         manager.put_group("k.json", {name: manager.put(text, name) for name, text in contents.items()})
 
 
 @pytest.mark.usefixtures("_own_cache")
-def test_what_did_not_fit_the_pretended_device_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_did_not_fit_the_pretended_device_is_not_taken() -> None:
     compiler.reuse_compiled(H200)
-    put({"k.json": "{}", "k.cubin": ""}, monkeypatch)
+    put({"k.json": "{}", "k.cubin": ""})
     assert cache.knobs.cache.manager_class("key").get_group("k.json") is None
 
-    put({"k.json": "{}", "k.cubin": "code"}, monkeypatch)
+    put({"k.json": "{}", "k.cubin": "code"})
     found = cache.knobs.cache.manager_class("key").get_group("k.json")
     assert found is not None
     assert sorted(found) == ["k.cubin", "k.json"]
 
 
 @pytest.mark.usefixtures("_own_cache")
-def test_the_cache_of_the_gpu_comes_first_and_nothing_is_written_into_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put({"k.json": "{}", "k.cubin": "code"}, monkeypatch)
+def test_the_cache_of_the_gpu_comes_first_and_nothing_is_written_into_the_other(tmp_path: Path) -> None:
+    put({"k.json": "{}", "k.cubin": "code"})
     compiler.reuse_compiled(H200)
     own = cache.knobs.cache.manager_class("key")
     own.put_group("k.json", {"k.json": own.put("{}", "k.json")})
@@ -111,11 +112,11 @@ def test_the_cache_of_the_gpu_comes_first_and_nothing_is_written_into_the_other(
 
 
 @pytest.mark.usefixtures("_own_cache")
-def test_a_cache_that_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_the_user_chose_stays() -> None:
     class Remote(FileCacheManager):  # type: ignore[misc] # triton has no types
         pass
 
-    monkeypatch.setattr(triton.knobs.cache, "manager_class", Remote)
+    triton.knobs.cache.manager_class = Remote
     compiler.reuse_compiled(H200)
 
     assert triton.knobs.cache.manager_class is Remote
