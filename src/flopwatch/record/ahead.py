@@ -32,7 +32,7 @@ def compile_ahead(sides: Sides, arms: Sequence[Arm], cases: Sequence[Case], obse
         observer: is told how many of the cases are compiled, of all arms together.
     """
     waiting = {arm: Shares(cases) for arm in arms}
-    numbers = itertools.count(1)
+    numbers, planned = itertools.count(1), len(arms) * len(cases)
     with contextlib.ExitStack() as stack:
         count = teams_for(len(cases))
         workers = {
@@ -48,8 +48,9 @@ def compile_ahead(sides: Sides, arms: Sequence[Arm], cases: Sequence[Case], obse
             for case in iter(functools.partial(waiting[workers[worker]].take, worker), None):
                 with contextlib.suppress(CaseFailed):
                     worker.compile(case, identify=False)
-                observer.cases(next(numbers), len(arms) * len(cases))
+                observer.cases(next(numbers), planned)
 
+        observer.cases(0, planned)  # from where on the time left is told
         side_by_side(work, list(workers))
 
 
