@@ -7,7 +7,7 @@ import torch
 from tests.kernels.on_stand_in import printed
 
 from flopwatch.kernels import flash_attention, seq_lens
-from flopwatch.kernels.seq_lens import are_checked, check_seq_lens
+from flopwatch.kernels.seq_lens import address_if_checked, check_seq_lens
 
 S = 40
 
@@ -22,6 +22,10 @@ def q(cuda: str) -> torch.Tensor:
     return torch.zeros(3, 1, S, 16, device=cuda, dtype=torch.float16)
 
 
+def are_checked(given: torch.Tensor, positions: int, batch: int = 3) -> bool:
+    return address_if_checked(given, torch.Size((batch, 1, positions, 16))) is not None
+
+
 def lengths(q: torch.Tensor, *values: int) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int32, device=q.device)
 
@@ -33,7 +37,9 @@ def test_lengths_are_checked_once_and_again_when_torch_has_written_to_them(q: to
     assert are_checked(given, S)
     assert are_checked(given, S + 1)
     assert not are_checked(given, S - 1), "40 would be too long"
+    assert not are_checked(given, S, batch=4)
     assert not are_checked(given.clone(), S)
+    assert address_if_checked(given, q.shape) == given.data_ptr()
 
     given[1] = S + 1
 
@@ -63,6 +69,27 @@ def test_a_write_through_a_view_counts(q: torch.Tensor) -> None:
     check_seq_lens(given, q, q)
 
     view += 1
+
+    assert not are_checked(given, S)
+
+
+def test_what_is_assigned_to_the_data_of_a_tensor_is_another_one(q: torch.Tensor) -> None:
+    given = lengths(q, 7, 40, 0)
+    check_seq_lens(given, q, q)
+    writes = given._version
+
+    given.data = lengths(q, 41, 41, 41)
+
+    assert given._version == writes, "torch does not count that"
+    assert not are_checked(given, S)
+
+
+def test_nothing_is_remembered_of_what_may_not_be_what_it_says(q: torch.Tensor) -> None:
+    class Odd(torch.Tensor):
+        pass
+
+    given = lengths(q, 7, 40, 0).as_subclass(Odd)
+    check_seq_lens(given, q, q)
 
     assert not are_checked(given, S)
 
@@ -131,6 +158,9 @@ with stand_in.stand_in_gpu():
     call(given)
     for _ in range(2):
         call(strided)
+    other = lengths[3:].clone().as_subclass(stand_in.StandInTensor)
+    call(other)
+    call(other)
 """
 
 
@@ -138,6 +168,7 @@ def test_calls_with_lengths_are_launched_again_while_torch_writes_none() -> None
     assert printed(KEPT) == [
         *("1 False", "1 True", "1 True"),
         "2 seq_lens must be between 0 and 40, got 41",
-        *("3 False", "3 True"),
+        *("3 True", "3 True"),  # read again, and launched as before
         *("4 False", "4 False"),  # those that are not contiguous are copied, and nothing is kept of that
+        *("5 True", "5 True"),  # other lengths in the same place of a kernel
     ]

@@ -10,11 +10,11 @@ import triton
 
 from flopwatch.kernels.attention_kernel import attention_kernel
 from flopwatch.kernels.configs import ATTENTION_AUTOTUNE, HEAD_DIMS
-from flopwatch.kernels.launch import Launched, Launches, key_of
+from flopwatch.kernels.launch import ALIGNMENT, Launched, Launches, key_of
 from flopwatch.kernels.layout import heads_and_layouts
 from flopwatch.kernels.operands import check_dtypes, check_on_one_gpu
 from flopwatch.kernels.routes import routed_attention
-from flopwatch.kernels.seq_lens import are_checked, check_seq_lens
+from flopwatch.kernels.seq_lens import address_if_checked, check_seq_lens
 from flopwatch.kernels.tuner import Tuner, triton_configs
 
 if TYPE_CHECKING:
@@ -99,14 +99,17 @@ def _eager(  # noqa: PLR0917 - as `flash_attention`
     seq_lens: torch.Tensor | None,
     out_dtype: torch.dtype | None,
 ) -> torch.Tensor:
-    key, attended = _again(q, k, v, seq_lens, (not causal, sm_scale, out_dtype))
+    others = (not causal, sm_scale, out_dtype)
+    key, attended = _again(q, k, v, seq_lens, others)
     if attended is not None:
         return attended
     _check_operands(q, k, v, out_dtype)
     if seq_lens is not None:
         check_seq_lens(seq_lens, q, k)
-        if not seq_lens.is_contiguous():
-            key, seq_lens = None, seq_lens.contiguous()  # what is launched reads a copy
+        key, attended = _again(q, k, v, seq_lens, others)
+        if attended is not None:  # a call with other lengths launched it
+            return attended
+        seq_lens = seq_lens.contiguous()
     out = torch.empty(q.shape, device=q.device, dtype=out_dtype or OUT_DTYPE)
     if out.numel() == 0 or k.numel() == 0:
         return out.zero_()
@@ -158,13 +161,20 @@ def _eager(  # noqa: PLR0917 - as `flash_attention`
 def _again(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seq_lens: torch.Tensor | None, others: tuple[Any, ...]
 ) -> tuple[tuple[Hashable, ...] | None, torch.Tensor | None]:
-    """Return the key of a call, and what is computed by launching again what was launched for it, if anything was."""
+    """Return the key of a call, and what is computed by launching again what was launched for it, if anything was.
+
+    There is no key with lengths that were not checked, or of which the kernel reads a copy. What was checked is all
+    that Triton's dispatch asks of them, but for the alignment of their address.
+    """
     _mask, sm_scale, _dtype = others
     if sm_scale is not None and type(sm_scale) not in {int, float}:
         return None, None  # a scale of another type may equal one that gives other numbers
-    key, addresses = key_of(q, k, others, v, *(() if seq_lens is None else (seq_lens,)))
-    if key is None or (seq_lens is not None and not are_checked(seq_lens, q.shape[-2])):
-        return key, None
+    key, addresses = key_of(q, k, others, v)
+    if key is not None and seq_lens is not None:
+        address = address_if_checked(seq_lens, q.shape)
+        if address is None or not seq_lens.is_contiguous():
+            return None, None
+        key, addresses = (*key, address % ALIGNMENT), (*addresses, address)
     return key, _launches.again(key, addresses)
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 #: Triton calls a pointer aligned that is a multiple of so many bytes, and of a pointer asks nothing else.
-_ALIGNMENT = 16
+ALIGNMENT = 16
 #: Sets of arguments that a function keeps; with more it begins anew, and pays for Triton's dispatch once each.
 CAPACITY = 4096
 #: Makes a kernel's pointers of the stream, of those that a call hands over and of that of what it returns. With them
@@ -167,7 +167,7 @@ class Launches:
             return None
         out = empty_on_gpu(launch.shape, launch.strides, launch.dtype)
         pointers = (*addresses, out.data_ptr())
-        if pointers[-1] % _ALIGNMENT:
+        if pointers[-1] % ALIGNMENT:
             return None
         stream = launch.current_stream(device)
         if launch.arrange is not None:
@@ -186,7 +186,7 @@ class Launches:
         """
         compiled, numbers = launched.compiled, launched.numbers
         function = getattr(getattr(compiled, "src", None), "fn", None)
-        if key is None or function is None or not hasattr(compiled, "packed_metadata") or out.data_ptr() % _ALIGNMENT:
+        if key is None or function is None or not hasattr(compiled, "packed_metadata") or out.data_ptr() % ALIGNMENT:
             return
         driver = active_driver.active
         if not _is_plain(function) or function.used_global_vals or driver.get_current_target().backend != "cuda":
@@ -266,8 +266,8 @@ def key_of(
         # fmt: off
         key: tuple[Hashable, ...] = (
             others,
-            first.shape, first.stride(), first.dtype, first.device, start % _ALIGNMENT,
-            second.shape, second.stride(), second.dtype, second.device, other_start % _ALIGNMENT,
+            first.shape, first.stride(), first.dtype, first.device, start % ALIGNMENT,
+            second.shape, second.stride(), second.dtype, second.device, other_start % ALIGNMENT,
         )
         # fmt: on
         for tensor in more:
@@ -275,7 +275,7 @@ def key_of(
                 return None, ()
             address = tensor.data_ptr()
             addresses += (address,)
-            key += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, address % _ALIGNMENT)
+            key += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, address % ALIGNMENT)
     except RuntimeError:  # sparse, nested, or wrapped by a transformation of torch.func
         return None, ()
     return key, addresses

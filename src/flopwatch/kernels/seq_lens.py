@@ -6,30 +6,39 @@ import weakref
 
 import torch
 
+from flopwatch.kernels import launch
 from flopwatch.kernels.operands import check_on_one_gpu
 
-#: Tensors whose values were read, by their ids: with torch's count of writes to them before, and the longest of them.
-#: A `WeakTensorKeyDictionary` of torch's takes 1.1 us for what takes 0.2 here (2026-11-25, torch 2.13).
-_checked: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
+#: Tensors whose values were read, by their ids: with torch's count of writes to them before, the longest of them, and
+#: where they lie. A `WeakTensorKeyDictionary` of torch's takes 1.1 us for what takes 0.2 here (2026-11-25, torch 2.13).
+_checked: dict[int, tuple[weakref.ref[torch.Tensor], int, int, int]] = {}
 
 
-def are_checked(seq_lens: torch.Tensor, S: int) -> bool:
-    """Tell whether `check_seq_lens` has read these very lengths, and torch has counted no write to them since.
+def address_if_checked(seq_lens: torch.Tensor, shape: torch.Size) -> int | None:
+    """Return where these very lengths lie if `check_seq_lens` has read them, and torch has counted no write since.
 
     Args:
         seq_lens: a tensor.
-        S: positions of the sequences.
+        shape: of the queries.
     """
     known = _checked.get(id(seq_lens))
     if known is None:
-        return False
-    tensor, writes, longest = known
-    return tensor() is seq_lens and longest <= S and writes == seq_lens._version  # noqa: SLF001 - has no public name
+        return None
+    tensor, writes, longest, address = known
+    unchanged = (
+        tensor() is seq_lens
+        and longest <= shape[-2]
+        and writes == seq_lens._version  # noqa: SLF001 - has no public name
+        and shape[0] == seq_lens.numel()  # what is assigned to its `.data` is not counted
+        and address == seq_lens.data_ptr()
+    )
+    return address if unchanged else None
 
 
 def _remember(seq_lens: torch.Tensor, writes: int, longest: int) -> None:
     place = id(seq_lens)
-    _checked[place] = (weakref.ref(seq_lens, lambda _: _checked.pop(place, None)), writes, longest)
+    tensor = weakref.ref(seq_lens, lambda _: _checked.pop(place, None))
+    _checked[place] = (tensor, writes, longest, seq_lens.data_ptr())
 
 
 def check_seq_lens(seq_lens: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> None:
@@ -70,7 +79,7 @@ def check_seq_lens(seq_lens: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> 
             "  why: a length is that of a batch entry's queries and of its keys\n"
             "  do:  pad them to the same length, or call once for each entry, without seq_lens"
         )
-    if not are_checked(seq_lens, S) and _has_readable_values(seq_lens):
+    if address_if_checked(seq_lens, q.shape) is None and _has_readable_values(seq_lens):
         counts = not seq_lens.is_inference()  # else torch counts no writes
         writes = seq_lens._version if counts else 0  # noqa: SLF001 - as above; before values that another thread may write
         values = seq_lens.tolist()
@@ -81,7 +90,7 @@ def check_seq_lens(seq_lens: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> 
                 "  why: a length counts valid positions of the sequence\n"
                 f"  do:  clamp it: seq_lens.clamp(0, {S})"
             )
-        if counts:
+        if counts and type(seq_lens) in launch.PLAIN_TENSORS:
             _remember(seq_lens, writes, max(values, default=0))
 
 
