@@ -1,8 +1,8 @@
 """Race attention of sequences whose lengths differ: ``python -m evidence.varied_lengths OUT.json``, on a Hopper GPU.
 
-Points: head_dim 64, 128, 32 and 256, causal and full, sequences of up to 512, 2048 and 8192 positions with batch x
-positions = 32768 and heads x head_dim = 2048, float16; lengths are drawn evenly from 1 to the longest, or to a quarter
-of it. What lies past them is NaN. Candidates: what those of `HOPPER_ATTENTION` come to with lengths. Peers: the plain
+Points: head_dim 64, 128, 32 and 256, causal and full, sequences of up to 512, 2048 and 8192 positions, 32768 in all and
+8192 or less, with heads x head_dim = 2048, float16; lengths are drawn evenly from 1 to the longest, or to a quarter of
+it. What lies past them is NaN. Candidates: what those of `HOPPER_ATTENTION` come to with lengths. Peers: the plain
 kernel, FlashAttention-2 as torch has it of packed sequences, and "whole", the kernel of calls without lengths on all
 positions, which computes something else. What is written can be continued; see `evidence.candidates`.
 
@@ -51,10 +51,14 @@ if TYPE_CHECKING:
 
 _PROGRAM = "python -m evidence.varied_lengths"
 HEAD_DIMS = (64, 128, 32, 256)
-#: Positions, and the longest length that is drawn.
-POSITIONS = ((512, 512), (2048, 2048), (8192, 8192), (2048, 512))
-TOKENS = 32768
+#: Positions, the longest length that is drawn, and how many.
+SHAPES = (
+    *((512, 512, 64), (2048, 2048, 16), (8192, 8192, 4), (2048, 512, 16)),
+    *((512, 512, 16), (512, 512, 4), (1024, 1024, 2), (2048, 2048, 2), (2048, 2048, 1)),
+)
 PACKED, WHOLE = "fa2", "whole"
+#: Before the name of the configuration that calls take; of the plain kernel nobody is called so.
+TAKEN = "taken: "
 #: Of the largest element, in epsilons of float16: half of one for rounding the result, and as much for the weights.
 CEILING_EPS = 2.0
 CHECKED_HEADS = 4
@@ -73,14 +77,14 @@ class Batch:
     lengths: tuple[int, ...]
 
     @classmethod
-    def of(cls, head_dim: int, causal: int, positions: int, longest: int) -> Batch:
+    def of(cls, head_dim: int, causal: int, positions: int, longest: int, entries: int) -> Batch:
         """Draw the lengths, the same in each run.
 
-        >>> Batch.of(64, 1, 8192, 8192).lengths
+        >>> Batch.of(64, 1, 8192, 8192, 4).lengths
         (5597, 4989, 6128, 6147)
         """
         drawn = random.Random(f"{_SEED} {positions} {longest}")  # noqa: S311 - lengths, not a secret
-        lengths = tuple(drawn.randint(1, longest) for _ in range(TOKENS // positions))
+        lengths = tuple(drawn.randint(1, longest) for _ in range(entries))
         return cls(head_dim, bool(causal), positions, lengths)
 
     @property
@@ -100,6 +104,10 @@ class Batch:
         gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else GPU
         return attention_config(attention_key(q, q, q, causal=self.causal), TABLES, gpu=gpu, processors=PROCESSORS)
 
+    def taken(self) -> str:
+        """Return the configuration that calls take; "" where it is the plain kernel's."""
+        return lengths_config(self.shape, causal=self.causal)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LengthsExperiment(AttentionExperiment):
@@ -109,12 +117,12 @@ class LengthsExperiment(AttentionExperiment):
         """Return all points, by head_dim."""
         return [
             Point(
-                name=f"{head_dim} {'causal' if causal else 'full'} {positions}, to {longest}",
+                name=f"{head_dim} {'causal' if causal else 'full'} {entries}x{positions}, to {longest}",
                 group=f"{head_dim} {'causal' if causal else 'full'}",
-                flops=Batch.of(head_dim, causal, positions, longest).flops,
-                values=(head_dim, causal, positions, longest),
+                flops=Batch.of(head_dim, causal, positions, longest, entries).flops,
+                values=(head_dim, causal, positions, longest, entries),
             )
-            for head_dim, causal, (positions, longest) in itertools.product(HEAD_DIMS, (1, 0), POSITIONS)
+            for head_dim, causal, (positions, longest, entries) in itertools.product(HEAD_DIMS, (1, 0), SHAPES)
         ]
 
     def compilations(self, point: Point) -> Sequence[Callable[[], object]]:
@@ -148,21 +156,6 @@ class LengthsExperiment(AttentionExperiment):
             q, k, v = sets[index]
             return hopper_attention(q, k, v, config, causal=batch.causal, seq_lens=seq_lens, out=out)
 
-        def wrong(call: Call) -> str:
-            out.fill_(math.nan)
-            found = call(0)
-            if isinstance(found, tuple):  # of all positions, which is another function
-                return ""
-            assert isinstance(found, torch.Tensor)  # noqa: S101 - all others return tensors
-            if found.ndim == 3:  # noqa: PLR2004 - packed: (all that count, heads, D)
-                padded = torch.zeros_like(out).transpose(1, 2)
-                padded[~past] = found
-                found = padded.transpose(1, 2)
-            if found.masked_fill(~past[:, None, :, None], 0).any():
-                return "is wrong: past a length it is not 0"
-            error = float((found[:, checked] - expected).abs().max() / expected.abs().max())
-            return "" if error <= CEILING_EPS * torch.finfo(torch.float16).eps else f"is wrong: error {error:.1e}"
-
         def plain(index: int) -> torch.Tensor:
             q, k, v = sets[index]
             return flash_attention(q, k, v, causal=batch.causal, seq_lens=seq_lens)
@@ -175,9 +168,13 @@ class LengthsExperiment(AttentionExperiment):
         named = {config.name: config for config in HOPPER_ATTENTION[batch.head_dim]}
         if batch.without_lengths() in named:
             peers[WHOLE] = partial(_whole, batch, sets, named[batch.without_lengths()])
+        raced = {config.name: config for config in configs(batch.head_dim)}
+        if batch.taken():
+            peers[f"{TAKEN}{batch.taken()}"] = partial(partial, launched, raced[batch.taken()])
         candidates: dict[str, Maker] = {
-            f"{batch.head_dim}: {config.name}": partial(partial, launched, config) for config in configs(batch.head_dim)
+            f"{batch.head_dim}: {name}": partial(partial, launched, config) for name, config in raced.items()
         }
+        wrong = partial(_wrong, out, past, checked, expected)
         return Contest(peers=peers, candidates=candidates, wrong=wrong, sets=len(sets))
 
 
@@ -193,6 +190,23 @@ def configs(head_dim: int) -> list[HopperAttentionConfig]:
 def batch_of(point: Point) -> Batch:
     """Return the batch of a point."""
     return Batch.of(*map(int, point.values))
+
+
+def _wrong(out: torch.Tensor, past: torch.Tensor, checked: list[int], expected: torch.Tensor, call: Call) -> str:
+    """Return what is wrong with what a call makes of the first inputs: past a length, and in the heads checked."""
+    out.fill_(math.nan)
+    found = call(0)
+    if isinstance(found, tuple):  # of all positions, which is another function
+        return ""
+    assert isinstance(found, torch.Tensor)  # noqa: S101 - all others return tensors
+    if found.ndim == 3:  # noqa: PLR2004 - packed: (all that count, heads, D)
+        padded = torch.zeros_like(out).transpose(1, 2)
+        padded[~past] = found
+        found = padded.transpose(1, 2)
+    if found.masked_fill(~past[:, None, :, None], 0).any():
+        return "is wrong: past a length it is not 0"
+    error = float((found[:, checked] - expected).abs().max() / expected.abs().max())
+    return "" if error <= CEILING_EPS * torch.finfo(torch.float16).eps else f"is wrong: error {error:.1e}"
 
 
 def _whole(batch: Batch, sets: Sequence[tuple[torch.Tensor, ...]], config: HopperAttentionConfig) -> Call:
@@ -240,7 +254,8 @@ def kept(folder: Path) -> Findings | None:
 def told(races: Iterable[Findings | None]) -> str:
     """Tell of each race, where there is one, how fast the winners are, and by which part lengths shorten a call."""
     beside = (f"of {name}" for name in _NAMES.values())
-    heads = ("attention", "mean length", "fastest", "a call", *beside, "of all positions' time", "what is taken")
+    taken = ("taken", f"of {_NAMES[PLAIN]}")
+    heads = ("attention", "mean length", "fastest", "a call", *beside, "of all positions' time", *taken)
     parts = [
         (f"{_origin(race)}:", table(heads, [_row(each) for each in race.outcomes if each.ratios], left=1), _means(race))
         for race in races
@@ -258,6 +273,7 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     batch = batch_of(outcome.point)
     seconds = next(entry.seconds for entry in outcome.entries if entry.name == outcome.winner)
     speeds = {each.peer: each.speed for each in outcome.ratios}
+    taken, of_plain = _taken(outcome)
     return (
         f"{'x'.join(map(str, batch.shape))} {'causal' if batch.causal else 'full'}",
         f"{statistics.fmean(batch.lengths) / batch.positions:.2f}",
@@ -265,28 +281,29 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
         "" if seconds is None else format_seconds(seconds),
         *(f"{speeds[name]:.2f}" if name in speeds else "" for name in _NAMES),
         f"{1 / speeds[WHOLE]:.2f}" if WHOLE in speeds else "",
-        _taken(outcome, batch),
+        taken,
+        f"{of_plain:.2f}",
     )
 
 
-def _taken(outcome: Outcome, batch: Batch) -> str:
-    """Tell what calls take, and how fast it is in units of the plain kernel, by medians of different rounds."""
-    seconds = {entry.name: entry.seconds for entry in outcome.entries if entry.seconds}
-    name = lengths_config(batch.without_lengths(), batch.positions, batch.head_dim, causal=batch.causal)
-    own = seconds.get(f"{batch.head_dim}: {name}")
-    return f"{name} {seconds[PLAIN] / own:.2f}" if own and PLAIN in seconds else name or "plain"
+def _taken(outcome: Outcome) -> tuple[str, float]:
+    """Return what calls took, and how fast it was in units of the plain kernel."""
+    speeds = {each.peer: each.speed for each in outcome.ratios}
+    for peer, speed in speeds.items():
+        if peer.startswith(TAKEN):
+            return peer.removeprefix(TAKEN), speeds[PLAIN] / speed
+    return PLAIN, 1.0
 
 
 def _means(race: Findings) -> str:
-    """Tell of each peer in which all of a race's speeds have their geometric mean."""
-    speeds: dict[str, list[float]] = {}
-    for each in race.outcomes:
-        for found in each.ratios:
-            speeds.setdefault(found.peer, []).append(math.log(found.speed))
-    means = (
-        f"{math.exp(statistics.fmean(speeds[peer])):.3f} of {name}" for peer, name in _NAMES.items() if peer in speeds
+    """Tell of each peer in which all of a race's speeds have their geometric mean, and of what calls take likewise."""
+    raced = [each for each in race.outcomes if each.ratios]
+    speeds = {name: [found.speed for each in raced for found in each.ratios if found.peer == name] for name in _NAMES}
+    means = " and ".join(
+        f"{statistics.geometric_mean(found):.3f} of {_NAMES[name]}" for name, found in speeds.items() if found
     )
-    return f"The geometric mean of all is {' and '.join(means)}."
+    taken = statistics.geometric_mean(_taken(each)[1] for each in raced)
+    return f"The geometric mean of the fastest is {means}, and that of what calls take {taken:.3f} of {_NAMES[PLAIN]}."
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def clearing(ptx):
     return [line.split()[0] for line in bare if line.startswith(starts)]
 
 def exchange(ptx):
-    starts = {"bar.sync 11": "hear", "bar.arrive 11": "tell", "bar.sync 12": "await", "bar.arrive 12": "taken"}
+    starts = {"mbarrier.try_wait": "wait", "bar.": "barrier", "mbarrier.arrive.shared::cta.b64": "arrive"}
     starts |= {"ld.volatile.global": "load", "st.global": "store"}
     lines = [line.strip() for line in ptx.splitlines()]
     bare = [line.partition(" ")[2].strip() if line.startswith("@") else line for line in lines]
@@ -94,7 +94,9 @@ for head_dim, name in (
     spills, stack = spills + facts.spill_store_bytes, stack + facts.stack_bytes
     warnings |= set(serialised(kernel))
     orders[f"{head_dim}: {name}"] = list(order(kernel.asm["cubin"]))
-for (head_dim, causal), name in _OF_LENGTHS.items():
+for head_dim, causal, name in {
+    (*of, name) for of, names in _OF_LENGTHS.items() for name in names.values() if name
+}:
     (config,) = [each for each in HOPPER_ATTENTION[head_dim] if each.name == name]
     with pretend_gpu("h200", tensors="meta") as recorder:
         q = empty(2, 4, 1024, head_dim)
@@ -104,8 +106,8 @@ for (head_dim, causal), name in _OF_LENGTHS.items():
     (kernel,) = recorder.compiled.values()
     spills, stack = spills + facts.spill_store_bytes, stack + facts.stack_bytes
     warnings |= set(serialised(kernel))
-    cleared[f"{head_dim} {causal}"] = clearing(kernel.asm["ptx"])
-    exchanged[f"{head_dim} {causal}"] = exchange(kernel.asm["ptx"])
+    cleared[f"{head_dim} {causal} {name}"] = clearing(kernel.asm["ptx"])
+    exchanged[f"{head_dim} {causal} {name}"] = exchange(kernel.asm["ptx"])
 named = {each.name: each for each in HOPPER_ATTENTION[64]}
 three = named["192x128 s2 pp"]
 packed, pairs = {}, {}
@@ -215,25 +217,26 @@ def test_half_an_output_is_written_once_the_other_half_has_left(compiled: dict[s
     assert [*half, *half, "DEPBAR"] * 2 == stores
 
 
-OF_LENGTHS = pytest.mark.parametrize(
-    ("taken", "groups"),
-    [(f"{head_dim} {causal}", 3 if "192x" in name else 2) for (head_dim, causal), name in _OF_LENGTHS.items()],
+#: All that calls with lengths take.
+OF_LENGTHS = sorted(
+    {f"{d} {causal} {name}" for (d, causal), names in _OF_LENGTHS.items() for name in names.values() if name}
 )
 
 
-@OF_LENGTHS
+@pytest.mark.parametrize("taken", OF_LENGTHS)
 def test_the_compiler_moves_no_access_past_the_barriers_at_which_a_tile_is_told(
-    compiled: dict[str, Any], taken: str, groups: int
+    compiled: dict[str, Any], taken: str
 ) -> None:
+    groups = 3 if "192x" in taken else 2
     order = " ".join(compiled["exchanged"][taken])
 
-    assert order.count("hear load load load taken") == 2 * groups == order.count("hear")
-    assert order.count("store store store tell") == 2 == order.count("tell")
+    assert order.count("wait load load load barrier arrive") == 2 * groups
     assert order.count("load") == 6 * groups
-    assert order.endswith("await store") or "await store hear" in order  # of the counter
+    assert order.count("wait store store store barrier arrive") == 2
+    assert order.count("store") == 2 * 3 + 2  # and both counters, at the end
 
 
-@pytest.mark.parametrize("taken", [f"{head_dim} {causal}" for head_dim, causal in _OF_LENGTHS])
+@pytest.mark.parametrize("taken", OF_LENGTHS)
 def test_all_threads_have_cleared_values_before_the_others_are_told(compiled: dict[str, Any], taken: str) -> None:
     """And their writes are made known to what multiplies; one warpgroup clears."""
     order = compiled["cleared"][taken]

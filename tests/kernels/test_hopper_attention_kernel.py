@@ -247,7 +247,7 @@ class Played:
     programs: int
     q_stages: int = 1
     lengths: tuple[int, ...] = ()
-    counter: list[int] = field(default_factory=lambda: [0])
+    counter: list[int] = field(default_factory=lambda: [0, 0])
     fault: str = ""
     loads: list[Process] = field(default_factory=list)
     stored: list[tuple[int, int]] = field(default_factory=list)
@@ -262,8 +262,8 @@ class Played:
         self.q_full, self.q_empty = ([Mbarrier(1) for _ in range(self.tiles_of_q)] for _ in range(2))
         self.k_full, self.v_full, self.v_raw = ([Mbarrier(1) for _ in range(self.stages)] for _ in range(3))
         self.k_empty, self.v_empty = ([Mbarrier(self.groups) for _ in range(self.stages)] for _ in range(2))
-        self.told: tuple[int, int] = (0, 0)
-        self.tellings, self.takings, self.hearing = ([0] * self.groups for _ in range(3))
+        self.told = Buffer()
+        self.told_full, self.told_empty = Mbarrier(1), Mbarrier(self.groups)
         self.turns = [Turn() for _ in range(self.groups)]
         self.block_m = ROWS * self.groups
 
@@ -305,15 +305,14 @@ class Played:
 
         self.loads.append(arrive())
 
-    def hand_out(self, row: int, head: int) -> None:
-        if any(self.tellings):
-            raise WrongError(f"{(row, head)} is told where {self.told} has not been taken")
-        self.told, self.tellings = (row, head), [1] * self.groups
-
-    def await_taken(self) -> Process:
+    def hand_out(self, place: tuple[int, int], phase: int) -> Generator[Callable[[], bool], None, int]:
         if self.fault != "hasty":
-            yield lambda: all(self.takings)
-            self.takings = [0] * self.groups
+            yield self.told_empty.passed(phase)
+        if self.told.readers:
+            raise WrongError(f"{place} is told where {self.told.holds} has not been taken")
+        self.told.holds, self.told.readers = place, self.groups
+        self.told_full.arrive()
+        return phase ^ 1
 
     def entry(self, number: int, entry: int, first: int) -> tuple[int, int, int]:
         """Mirror `find_entry`: of as many heads as entries, one each."""
@@ -331,20 +330,19 @@ class Played:
             for row, head in self.tiles():
                 yield from self.load_tile(row, head, *rings)
             return
-        number = self.program
+        number, told_phase = self.program, 1
         entry, first, length = self.entry(number, 0, 0)
         while entry < len(self.lengths):
             tile, _ = find_tile.fn(0, number - first, self.programs, -(-length // self.block_m), 1, 1, self.causal)
-            self.hand_out(tile * self.block_m, entry)
+            told_phase = yield from self.hand_out((tile * self.block_m, entry), told_phase)
             yield from self.load_tile(tile * self.block_m, entry, *rings)
             number = self.programs + self.counter[0]
             self.counter[0] += 1
             entry, first, length = self.entry(number, entry, first)
-            yield from self.await_taken()
-        self.hand_out(-1, 0)
-        yield from self.await_taken()
-        if number == self.programs + first - 1:
-            self.counter[0] = 0
+        yield from self.hand_out((-1, 0), told_phase)
+        self.counter[1] += 1
+        if self.counter[1] == self.programs:
+            self.counter[:] = [0, 0]
 
     def load_tile(self, row: int, head: int, ring: Ring, q_ring: Ring) -> Process:
         q_slot, q_phase = next(q_ring)
@@ -382,15 +380,13 @@ class Played:
     def values(self, head: int, row: int, block: int) -> tuple[object, ...]:
         return ("cleared", head, row, block) if self.is_cleared(head, block) else (head, row, block)
 
-    def take_tile(self, group: int) -> Generator[Callable[[], bool], None, tuple[int, int]]:
-        """Wait as at a named barrier, which lets nobody pass before all have come."""
-        self.hearing[group] = 1
-        yield lambda: bool(self.tellings[group]) and (all(self.hearing) or not self.hearing[group])
-        self.tellings[group] = 0
-        if all(self.hearing):
-            self.hearing = [0] * self.groups
-        place = self.told
-        self.takings[group] = 1
+    def take_tile(self, phases: Ring) -> Generator[Callable[[], bool], None, tuple[int, int]]:
+        _, phase = next(phases)
+        yield self.told_full.passed(phase)
+        place = self.told.holds
+        assert isinstance(place, tuple)
+        self.told.readers -= 1
+        self.told_empty.arrive()
         return place
 
     def consume(self, group: int) -> Process:
@@ -402,17 +398,18 @@ class Played:
                 yield from self.attend_tile(group, row, head, *rings)
         else:
             self.zeroed += [(head, row + group * ROWS) for row, head in self.dealt_tiles() if self.is_void(row, head)]
-            row, head = yield from self.take_tile(group)
+            tellings = Ring(1)
+            row, head = yield from self.take_tile(tellings)
             while row >= 0:
                 loaded = self.blocks(head, row, row + self.block_m)
                 if group == self.groups - 1 and self.is_cleared(head, loaded - 1):
                     cleared = yield from self.clear(rings[0], (head, row, loaded - 1), cleared)
-                row, head = yield from self.attend_tile(group, row, head, *rings)
+                row, head = yield from self.attend_tile(group, row, head, *rings, tellings)
         if group == 0:
             yield from self.take(0)
 
-    def attend_tile(
-        self, group: int, row: int, head: int, ring: Ring, q_ring: Ring
+    def attend_tile(  # noqa: PLR0917 - by place
+        self, group: int, row: int, head: int, ring: Ring, q_ring: Ring, tellings: Ring | None = None
     ) -> Generator[Callable[[], bool], None, tuple[int, int]]:
         q_slot, q_phase = next(q_ring)
         place = q_slot * self.groups + group
@@ -456,7 +453,7 @@ class Played:
             self.q_empty[place].arrive()
         yield self.v_full[slot].passed(phase)
         self.v[slot].read(self.values(head, row, 0))
-        following = (yield from self.take_tile(group)) if self.lengths else (-1, 0)
+        following = (yield from self.take_tile(tellings)) if tellings is not None else (-1, 0)
         yield lambda: True
         self.done(self.v[slot], None, self.v_empty[slot])
         if not self.own_out:
@@ -542,7 +539,7 @@ def test_values_past_a_length_are_cleared_before_anyone_reads_them(  # noqa: PLR
 ) -> None:
     rng = random.Random(f"{groups} {block_n} {stages} {ping_pong} {causal}")
     for lengths in LENGTHS:
-        counter = [0]
+        counter = [0, 0]
         played = [
             Played(
                 500, 500, 4, block_n, stages, groups, causal, ping_pong, True, program, 3, q_stages, lengths, counter
@@ -553,7 +550,7 @@ def test_values_past_a_length_are_cleared_before_anyone_reads_them(  # noqa: PLR
         rows = range(0, -(-500 // (ROWS * groups)) * ROWS * groups, ROWS)
         written = itertools.chain(*(one.stored + one.zeroed for one in played))
         assert sorted(itertools.product(range(4), rows)) == sorted(written)
-        assert counter == [0]
+        assert counter == [0, 0]
 
 
 @pytest.mark.parametrize("fault", ["uncleared", "phaseless", "hasty"])

@@ -358,10 +358,25 @@ def test_products_of_any_depth_have_a_configuration() -> None:
     assert product_config(2048, 2048, 2**21, processors=132) is not None
 
 
-def test_lengths_have_a_configuration_from_where_they_were_raced_on() -> None:
-    for head_dim, causal in itertools.product((64, 128, 256), (False, True)):
-        name = lengths_config("any", 512, head_dim, causal=causal)
-        assert name in {config.name for config in HOPPER_ATTENTION[head_dim]}
-        assert not lengths_config("any", 511, head_dim, causal=causal)
-        assert not lengths_config("", 512, head_dim, causal=causal)
-    assert not any(lengths_config("any", 4096, head_dim, causal=True) for head_dim in (16, 32, 96, 192))
+@pytest.mark.parametrize(("head_dim", "causal"), [*itertools.product((32, 64, 128, 256), (False, True))])
+def test_lengths_take_what_was_raced_of_the_nearest_positions(head_dim: int, causal: bool) -> None:
+    heads = 2048 // head_dim
+    names = {"", *(config.name for config in HOPPER_ATTENTION[head_dim])}
+    raced = {
+        positions: lengths_config((32768 // positions, heads, positions, head_dim), causal=causal)
+        for positions in (512, 2048, 8192)
+    }
+
+    assert names >= set(raced.values())
+    assert raced[512]
+    for positions, nearest in ((600, 512), (1000, 512), (1024, 2048), (4000, 2048), (4096, 8192), (65536, 8192)):
+        assert lengths_config((64, heads, positions, head_dim), causal=causal) == raced[nearest]
+    assert not lengths_config((64, heads, 511, head_dim), causal=causal)
+    assert lengths_config((1, heads, 2048, head_dim), causal=causal) == raced[2048]
+    assert not lengths_config((1, heads, 2047, head_dim), causal=causal)
+    assert lengths_config((8, heads, 512, head_dim), causal=causal) == raced[512]
+    assert lengths_config((7, heads, 512, head_dim), causal=causal) == (raced[512] if head_dim == 256 else "")
+
+
+def test_lengths_of_other_head_dims_take_the_plain_kernel() -> None:
+    assert not any(lengths_config((64, 32, 2048, head_dim), causal=True) for head_dim in (16, 96, 192))

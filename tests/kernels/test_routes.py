@@ -125,7 +125,7 @@ CALLS = {
     "rows of 200 bytes": lambda: triton_matmul(half(64, 64), half(64, 100)),
     "too many rows": lambda: triton_matmul(half(128, 64), half(64, 64)),
     "attention of lengths": lambda: flash_attention(
-        *[half(2, 4, 640, 64)] * 3, causal=True, seq_lens=half(2, dtype=torch.int32)
+        *[half(8, 8, 1152, 64)] * 3, causal=True, seq_lens=half(8, dtype=torch.int32)
     ),
     "short lengths": lambda: flash_attention(
         *[half(2, 4, 256, 64)] * 3, causal=True, seq_lens=half(2, dtype=torch.int32)
@@ -289,8 +289,8 @@ with stand_in.stand_in_gpu() as library:
     e, f = stand_in.tensor(768, 1024), stand_in.tensor(1024, 768)
     g, h = stand_in.tensor(768, 896), stand_in.tensor(896, 768)
     q = stand_in.tensor(2, 4, 256, 64)
-    long = stand_in.tensor(2, 4, 640, 64)
-    lengths = torch.tensor([640, 100], dtype=torch.int32).as_subclass(stand_in.StandInTensor)
+    long = stand_in.tensor(8, 8, 1152, 64)
+    lengths = torch.tensor([1152, 100] * 4, dtype=torch.int32).as_subclass(stand_in.StandInTensor)
     attentions = [8, *[4] * 4, *[8] * 4] * 4
     products = [8, 4, 4, 8, 8] * 3 + [8, 8]  # bytes: three maps, each with two sizes and two strides, and a workspace
     for name, module, call, maps, given in (
@@ -414,8 +414,8 @@ e, f = (torch.randn(shape, device="cuda").half() for shape in ((768, 1536), (153
 g, h = (torch.randn(768, depth, device="cuda").half() for depth in (896, 1024))
 i, j = (each.T.contiguous() for each in (g, h))
 q, k, v = (torch.randn(2, 4, 256, 64, device="cuda").half() for _ in range(3))
-long_q, long_k, long_v = (torch.randn(2, 4, 640, 64, device="cuda").half() for _ in range(3))
-lengths = torch.tensor([600, 0], dtype=torch.int32, device="cuda")
+long_q, long_k, long_v = (torch.randn(8, 8, 1152, 64, device="cuda").half() for _ in range(3))
+lengths = torch.tensor([1100, 0] * 4, dtype=torch.int32, device="cuda")
 small = torch.randn(256, 256, device="cuda").half()
 multiply = lambda: torch.matmul(small, small)
 for name, module, call, reference in (

@@ -11,12 +11,11 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 from flopwatch.kernels.hopper_attention_lengths import (
-    await_taken,
     clear_values,
+    end_count,
     find_entry,
     hand_out,
     take_tile,
-    threads_of,
     write_zeros,
 )
 from flopwatch.kernels.hopper_attention_mainloop import attend_tile, load_tile
@@ -41,25 +40,22 @@ def _produce(
             place = (head // heads, head % heads, heads_per_key, row_tile * BLOCK_M)
             ring = load_tile(descriptors, buffers, barriers, place, queries, keys, ring, False, GROUPS, CAUSAL)
     else:
-        THREADS: gl.constexpr = threads_of(GROUPS)
         number = program
         batch = 0
         first = 0
+        told_phase = 1
         batch, first, length = find_entry(number, batch, first, seq_lens, sizes, BLOCK_M)
         while batch * heads < all_heads:
             of_entry = (length + BLOCK_M - 1) // BLOCK_M
             row_tile, head = find_tile(0, number - first, programs, of_entry, heads, min(l2_heads, heads), CAUSAL)
             row = row_tile * BLOCK_M
-            hand_out(told, row, batch * heads + head, length, THREADS)
+            told_phase = hand_out(told, row, batch * heads + head, length, told_phase)
             place = (batch, head, heads_per_key, row)
             ring = load_tile(descriptors, buffers, barriers, place, length, length, ring, True, GROUPS, CAUSAL)
             number = programs + gl.atomic_add(counter, 1, sem="relaxed")
             batch, first, length = find_entry(number, batch, first, seq_lens, sizes, BLOCK_M)
-            await_taken(THREADS)
-        hand_out(told, -1, 0, 0, THREADS)
-        await_taken(THREADS)
-        if number == programs + first - 1:  # all other programs have asked before
-            gl.store(counter, 0)
+        hand_out(told, -1, 0, 0, told_phase)
+        end_count(counter, programs)
 
 
 @gluon.jit
@@ -96,14 +92,14 @@ def _consume(
     if GROUP == GROUPS - 1:
         give_turn(0, PING_PONG)
     if seq_lens is not None:
-        THREADS: gl.constexpr = threads_of(GROUPS)
         write_zeros(descriptors, out_buf, sizes, seq_lens, BLOCK_M, GROUP, v_buf.shape[4])
         cleared = 0
-        row, head, length = take_tile(told, THREADS)
+        told_phase = 0
+        row, head, length, told_phase = take_tile(told, told_phase)
         while row >= 0:
             if GROUP == GROUPS - 1:
                 cleared = clear_values(v_buf, barriers, row, BLOCK_M, length, slot, cleared, CAUSAL)
-            slot, phase, q_slot, q_phase, row, head, length = attend_tile(
+            slot, phase, q_slot, q_phase, row, head, length, told_phase = attend_tile(
                 descriptors,
                 buffers,
                 barriers,
@@ -112,6 +108,7 @@ def _consume(
                 (slot, phase, q_slot, q_phase),
                 (0, program, programs, 0, 0),
                 told,
+                told_phase,
                 scale,
                 GROUP,
                 GROUPS,
@@ -131,7 +128,7 @@ def _consume(
                 row_tile, head = next_tile, next_head
             else:  # its registers are all taken
                 row_tile, head = find_tile(turn, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
-            slot, phase, q_slot, q_phase, next_tile, next_head, _length = attend_tile(
+            slot, phase, q_slot, q_phase, next_tile, next_head, _length, _phase = attend_tile(
                 descriptors,
                 buffers,
                 barriers,
@@ -139,7 +136,8 @@ def _consume(
                 (row_tile * BLOCK_M, head, queries, keys),
                 (slot, phase, q_slot, q_phase),
                 (turn, program, programs, next_tile, next_head),
-                told,
+                None,
+                0,
                 scale,
                 GROUP,
                 GROUPS,
@@ -201,7 +199,7 @@ def hopper_attention_kernel(
     Q, O         (B, heads, queries, HEAD_DIM)     (1, 1, 64, HEAD_DIM)          float16 or bfloat16
     K, V         (B, key heads, keys, HEAD_DIM)    (1, 1, BLOCK_N, HEAD_DIM)     as Q
     seq_lens     (B,)                              contiguous                    int32
-    counter      (1,)                              0, before and after           int32
+    counter      (2,)                              0, before and after           int32
     told         (programs, 4)                     contiguous                    int32
     ===========  ================================  ============================  ===================
 
@@ -255,6 +253,13 @@ def hopper_attention_kernel(
     for stage in gl.static_range(STAGES, V_PLACES):
         mbarrier.init(v_full.index(stage), count=1)
     barriers = (q_full, q_empty, k_full, k_empty, v_full, v_empty)
+    words = (out_desc, q_full, q_empty)  # three of anything: without lengths nobody asks for them
+    if HAS_LENGTHS:
+        told_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+        told_empty = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+        mbarrier.init(told_full, count=1)
+        mbarrier.init(told_empty, count=GROUPS)
+        words = (told, told_full, told_empty)
     fence_async_shared()
     descriptors = (q_desc, k_desc, v_desc, out_desc)
     buffers = (q_buf, k_buf, v_buf, out_buf)
@@ -265,11 +270,11 @@ def hopper_attention_kernel(
     if GROUPS == 2:  # noqa: PLR2004 - else 3
         gl.warp_specialize(
             [
-                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, told, scale, 0, GROUPS,
+                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, words, scale, 0, GROUPS,
                             CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
-                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, told, scale, 1, GROUPS,
+                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, words, scale, 1, GROUPS,
                             CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
-                (_produce, (descriptors, buffers, barriers, sizes, seq_lens, counter, told, GROUPS, CAUSAL)),
+                (_produce, (descriptors, buffers, barriers, sizes, seq_lens, counter, words, GROUPS, CAUSAL)),
             ],
             [4, 1],
             [REGISTERS, PRODUCER_REGISTERS],
@@ -277,13 +282,13 @@ def hopper_attention_kernel(
     else:
         gl.warp_specialize(
             [
-                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, told, scale, 0, GROUPS,
+                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, words, scale, 0, GROUPS,
                             CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
-                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, told, scale, 1, GROUPS,
+                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, words, scale, 1, GROUPS,
                             CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
-                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, told, scale, 2, GROUPS,
+                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, words, scale, 2, GROUPS,
                             CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
-                (_produce, (descriptors, buffers, barriers, sizes, seq_lens, counter, told, GROUPS, CAUSAL)),
+                (_produce, (descriptors, buffers, barriers, sizes, seq_lens, counter, words, GROUPS, CAUSAL)),
             ],
             [4, 4, 1],
             [REGISTERS, REGISTERS, PRODUCER_REGISTERS],

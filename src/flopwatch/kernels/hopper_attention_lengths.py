@@ -13,7 +13,6 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from flopwatch.kernels import tma_copies
 from flopwatch.kernels.hopper_attention_block import matrix
 from flopwatch.kernels.hopper_attention_tiles import count_blocks
-from flopwatch.kernels.hopper_attention_turns import meet
 
 
 @gluon.jit
@@ -108,38 +107,37 @@ def find_entry(number, batch, first, seq_lens, sizes, BLOCK_M: gl.constexpr):
 
 
 @gluon.jit
-def hand_out(told, row, head, length, THREADS: gl.constexpr):
-    """Tell the warpgroups of the next tile, -1 as its row of none: once `await_taken` has waited for the one before.
+def hand_out(told, row, head, length, phase):
+    """Tell the warpgroups of the next tile, -1 as its row of none, once all have taken the one before.
 
-    In global memory: of what some threads write to shared memory and others read, racecheck does not follow mbarriers,
-    and Triton knows of no memory behind the assembly of a named one.
+    In global memory: of what some threads write to shared memory and others read, racecheck does not follow mbarriers.
     """
-    told += 4 * gl.program_id(0)
-    gl.store(told, row)
-    gl.store(told + 1, head)
-    gl.store(told + 2, length)
-    meet("arrive", 11, THREADS)
+    words, told_full, told_empty = told
+    words += 4 * gl.program_id(0)
+    mbarrier.wait(told_empty, phase)
+    gl.store(words, row)
+    gl.store(words + 1, head)
+    gl.store(words + 2, length)
+    mbarrier.arrive(told_full, count=1)
+    return phase ^ 1
 
 
 @gluon.jit
-def await_taken(THREADS: gl.constexpr):
-    """Wait until all warpgroups have taken what `hand_out` told."""
-    meet("sync", 12, THREADS)
-
-
-@gluon.jit
-def take_tile(told, THREADS: gl.constexpr):
+def take_tile(told, phase):
     """Wait for what `hand_out` tells: the first row of a tile, its head and its length."""
-    told += 4 * gl.program_id(0)
-    meet("sync", 11, THREADS)
-    row = gl.load(told, volatile=True)
-    head = gl.load(told + 1, volatile=True)
-    length = gl.load(told + 2, volatile=True)
-    meet("arrive", 12, THREADS)
-    return row, head, length
+    words, told_full, told_empty = told
+    words += 4 * gl.program_id(0)
+    mbarrier.wait(told_full, phase)
+    row = gl.load(words, volatile=True)
+    head = gl.load(words + 1, volatile=True)
+    length = gl.load(words + 2, volatile=True)
+    mbarrier.arrive(told_empty, count=1)
+    return row, head, length, phase ^ 1
 
 
-@gluon.constexpr_function
-def threads_of(groups):
-    """Return how many threads a program has at work: one warp that loads, and warpgroups."""
-    return 32 + 128 * groups
+@gluon.jit
+def end_count(counter, programs):
+    """Count this program as ended; the last one leaves both counters at 0 for the next launch."""
+    if gl.atomic_add(counter + 1, 1, sem="relaxed") == programs - 1:
+        gl.store(counter, 0)
+        gl.store(counter + 1, 0)

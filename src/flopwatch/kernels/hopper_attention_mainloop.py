@@ -18,7 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from flopwatch.kernels import tma_copies
 from flopwatch.kernels.hopper_attention_block import attend, matrix, next_slot, score
-from flopwatch.kernels.hopper_attention_lengths import take_tile, threads_of
+from flopwatch.kernels.hopper_attention_lengths import take_tile
 from flopwatch.kernels.hopper_attention_softmax import halves, joined, masked, rounded, sum_in_threads, weigh
 from flopwatch.kernels.hopper_attention_tiles import count_blocks, count_whole_blocks, find_tile
 from flopwatch.kernels.hopper_attention_turns import give_turn, take_turn
@@ -80,6 +80,7 @@ def attend_tile(  # noqa: C901, PLR0912, PLR0915 - one tile, whose order is what
     ring,
     walk,
     told,
+    told_phase,
     scale,
     GROUP: gl.constexpr,
     GROUPS: gl.constexpr,
@@ -227,7 +228,7 @@ def attend_tile(  # noqa: C901, PLR0912, PLR0915 - one tile, whose order is what
     batch = head // heads
     head = head % heads
     if told is not None:
-        next_tile, next_head, next_length = take_tile(told, threads_of(GROUPS))
+        next_tile, next_head, next_length, told_phase = take_tile(told, told_phase)
     elif GROUPS == 2:  # noqa: PLR2004 - divisions, of which finding a tile is full, take as long as the product
         next_tile, next_head = find_tile(turn + 1, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
     total = gl.convert_layout(gl.sum(row_sum, axis=1), gl.SliceLayout(1, O_L))
@@ -255,4 +256,4 @@ def attend_tile(  # noqa: C901, PLR0912, PLR0915 - one tile, whose order is what
         tma.store_wait(0)
         mbarrier.arrive(q_empty.index(place), count=1)
     q_slot, q_phase = next_slot(q_slot, q_phase, Q_STAGES)
-    return slot, phase, q_slot, q_phase, next_tile, next_head, next_length
+    return slot, phase, q_slot, q_phase, next_tile, next_head, next_length, told_phase

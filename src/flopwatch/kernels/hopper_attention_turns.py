@@ -30,8 +30,8 @@ def give_turn(GROUP: gl.constexpr, PING_PONG: gl.constexpr):
 def meet(DO: gl.constexpr, BARRIER: gl.constexpr, THREADS: gl.constexpr):
     """Meet at a named barrier, of which "sync" waits for all of its threads and "arrive" does not.
 
-    Turns have 8 to 10, for 128 threads that arrive and 128 that wait; 11 and 12 are those of
-    `flopwatch.kernels.hopper_attention_lengths`. Triton itself uses 0 to 4 for up to five partitions.
+    Turns have 8 to 10, for 128 threads that arrive and 128 that wait. Triton itself uses 0 to 4 for up to five
+    partitions.
     """
     zero = gl.to_tensor(0)
     gl.inline_asm_elementwise(

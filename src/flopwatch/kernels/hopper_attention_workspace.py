@@ -1,7 +1,7 @@
 """The memory of its own that a launch of `flopwatch.kernels.hopper_attention` needs where sequences have lengths.
 
-A counter of tiles, which is 0 between launches, and four words for each program, by which its producer tells the
-warpgroups the next tile.
+Counters of tiles and of programs that have ended, which are 0 between launches, and four words for each program, by
+which its producer tells the warpgroups the next tile.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from flopwatch.kernels.workspace import Workspace, workspace_for
 if TYPE_CHECKING:
     from flopwatch.kernels.launch import Arrange
 
-#: One flag counts tiles, and so many words a program tell its warpgroups the next one.
-_COUNTER, _TOLD = Schedule(programs=1, shared=0), 4
+#: Two flags are counters, and so many words a program tell its warpgroups the next tile.
+_WHOLE, _COUNTERS, _TOLD = Schedule(programs=1, shared=0), 2, 4
 #: Workspaces of lengths alone, by GPU and programs, and by stream: found 0.3 us sooner than by `workspace_for`, of the
 #: 12 that a call may cost (a stand-in for a GPU, 2026-11-25; no command derives that).
 _kept: dict[tuple[int | None, int], dict[int, Workspace]] = {}
@@ -33,7 +33,7 @@ def pointers_of(seq_lens: torch.Tensor | None, programs: int) -> tuple[torch.Ten
     """
     if seq_lens is None:
         return None, None, None
-    workspace = workspace_for(_COUNTER, _TOLD * programs, device=seq_lens.device)
+    workspace = workspace_for(_WHOLE, _TOLD * programs, _COUNTERS, device=seq_lens.device)
     return seq_lens, workspace.flags, workspace.parts.view(torch.int32)
 
 
@@ -48,13 +48,13 @@ def arrange(programs: int, device: torch.device) -> Arrange:
         stream: int, q: int, k: int, v: int, seq_lens: int, out: int
     ) -> tuple[tuple[int, ...], Workspace]:
         if torch.cuda.is_current_stream_capturing():
-            workspace = workspace_for(_COUNTER, _TOLD * programs, device=device, stream=stream)
+            workspace = workspace_for(_WHOLE, _TOLD * programs, _COUNTERS, device=device, stream=stream)
         elif stream in kept:
             workspace = kept[stream]
         else:
             if len(kept) >= _MOST_STREAMS:
                 kept.clear()  # the allocator hands memory on in the order of its stream
-            workspace = kept[stream] = Workspace.of(_COUNTER, _TOLD * programs, device=device)
+            workspace = kept[stream] = Workspace.of(_WHOLE, _TOLD * programs, _COUNTERS, device=device)
         told, counter = workspace.addresses
         return (q, k, v, out, seq_lens, counter, told), workspace
 

@@ -20,7 +20,7 @@ from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, ThinConfig
 from flopwatch.kernels.wave_choice import wave_config
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from flopwatch.kernels.hopper_short import ShortConfig
@@ -58,21 +58,25 @@ _NEAR = 2.0
 #: to be equal: the head dimension and the mask.
 _LENGTHS, _EQUAL = slice(3, 5), slice(5, 7)
 _ATTENTION = "hopper_attention_kernel"
-#: Attention of sequences with lengths: what is taken of each head_dim, causal or not, from so many positions on, where
-#: calls without lengths take one of these kernels. In the geometric mean of a race's points these were the fastest, by
-#: 0 to 4 % (H100, 2026-11-25, ``evidence/h100/varied-lengths-2026-11-25.json``, decision 10). Shorter sequences were
-#: not raced. Of head_dim 32 one is 5 and 6 % faster than the plain kernel in that mean, and up to 7 % slower at 8192.
-_OF_LENGTHS = MappingProxyType(
+#: Attention of sequences with lengths: of each head_dim, causal or not, what is taken where so many positions are the
+#: nearest; the plain kernel where it is "". These are about the fastest in races of lengths of up to half of the
+#: positions and of an eighth of them in the mean (H100, 2026-11-25 and 26, decision 10).
+_OF_LENGTHS: MappingProxyType[tuple[int, bool], Mapping[int, str]] = MappingProxyType(
     {
-        (64, True): "128x128 s3 q2 h64 pp",
-        (64, False): "192x64 s4",
-        (128, True): "128x128 s2 pp",
-        (128, False): "128x128 s2 q2 pp",
-        (256, True): "128x64 s2 o2 pp",
-        (256, False): "128x64 s2 o2",
+        (32, True): {512: "128x64 s4 r2", 2048: "128x64 s4 r2", 8192: ""},
+        (32, False): {512: "128x64 s4 r2", 2048: "", 8192: "192x128 s3"},
+        (64, True): {512: "192x64 s4", 2048: "128x128 s3 q2 h64 pp", 8192: "192x128 s2 q2 pp"},
+        (64, False): {512: "192x64 s4", 2048: "128x128 s3 q2 h64 pp", 8192: "192x128 s2"},
+        (128, True): {512: "128x64 s4 pp", 2048: "128x128 s2 pp", 8192: "128x128 s2 pp"},
+        (128, False): {512: "128x64 s4 pp", 2048: "128x128 s2 q2", 8192: "128x128 s2 q2 pp"},
+        (256, True): {512: "128x64 s2 o2 pp", 2048: "128x64 s2 o2", 8192: "128x64 s2 o2"},
+        (256, False): {512: "128x64 s2 o2 pp", 2048: "128x64 s2 o2", 8192: "128x64 s2 o2 pp"},
     }
 )
-_POSITIONS = 512
+#: Elements of Q from which these are taken: of 2**21 the plain kernel was 1.29 times as fast (4x8x1024x64, H100,
+#: 2026-11-26, ``results/h100``). Of 512 positions so many times as many, but for the widest head_dim: of 2**22 the
+#: plain one was up to 1.16 times as fast there, and of 2**24 it was nowhere (decision 10).
+_FEWEST_OF_LENGTHS, _TIMES_OF_SHORT, _WIDEST = 2**22, 2, 256
 #: Of few rows: four programs that share K, and two; in the same timings the fastest with so many, nearly everywhere.
 _THIN = tuple(THIN[name] for name in ("thin 64x128/4 w4 s4 pdl", "thin 64x128/2 w4 s5 pdl"))
 #: Of the plain kernel's speed: what attention has to promise to be taken. What Gluon has to gain in a race, 3 %.
@@ -206,19 +210,24 @@ def attention_config(key: str, folder: Path, *, gpu: str, processors: int) -> st
     return ""
 
 
-def lengths_config(name: str, positions: int, head_dim: int, *, causal: bool) -> str:
+def lengths_config(shape: Sequence[int], *, causal: bool) -> str:
     """Return the configuration for sequences with lengths; "" where the plain kernel is to be taken.
 
     Args:
-        name: what is taken without lengths, likewise.
-        positions: of each sequence.
-        head_dim: D.
+        shape: of Q, (B, H, S, D).
         causal: whether a query sees only the keys up to its own position.
 
-    >>> lengths_config("192x128 s2", 2048, 64, causal=False), lengths_config("", 2048, 64, causal=False)
-    ('192x64 s4', '')
+    >>> lengths_config((16, 32, 2048, 64), causal=False), lengths_config((4, 32, 512, 64), causal=False)
+    ('128x128 s3 q2 h64 pp', '')
     """
-    return _OF_LENGTHS.get((head_dim, causal), "") if name and positions >= _POSITIONS else ""
+    *_, positions, head_dim = shape
+    names = _OF_LENGTHS.get((head_dim, causal), {})
+    if not names or positions < min(names):
+        return ""
+    nearest = min(names, key=lambda raced: (abs(math.log2(positions / raced)), -raced))
+    is_short = nearest == min(names) and head_dim < _WIDEST
+    fewest = _FEWEST_OF_LENGTHS * (_TIMES_OF_SHORT if is_short else 1)
+    return names[nearest] if math.prod(shape) >= fewest else ""
 
 
 def _distance(known: Sequence[str], wanted: Sequence[str]) -> float:

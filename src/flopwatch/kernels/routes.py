@@ -185,13 +185,14 @@ def routed_attention(
     """
     if _is_plain() or not _is_hopper(q) or (sm_scale is not None and not sm_scale >= 0):
         return None
-    key = attention_key(q, k, out, causal=causal)
-    _kernel, name = _choice(ATTENTION, key, (q, k, v))
-    if not name:
-        name = attention_config(key, FOLDER, gpu=torch.cuda.get_device_name(), processors=_processors(q))
+    if seq_lens is not None:  # which are in no table
+        name = lengths_config(q.shape, causal=causal)
+    else:
+        key = attention_key(q, k, out, causal=causal)
+        _kernel, name = _choice(ATTENTION, key, (q, k, v))
+        if not name:
+            name = attention_config(key, FOLDER, gpu=torch.cuda.get_device_name(), processors=_processors(q))
     configs = {config.name: config for config in HOPPER_ATTENTION.get(q.shape[3], ())}
-    if seq_lens is not None:
-        name = lengths_config(name if name in configs else "", q.shape[2], q.shape[3], causal=causal)
     if name not in configs or not can_attend(q, k, v, out):
         return None
     return prepare(q, k, v, out, configs[name], causal=causal, sm_scale=sm_scale, seq_lens=seq_lens)
