@@ -49,7 +49,7 @@ SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "flash_attention, 128": ((2, 12, 1536, 128), (3, 8, 2560, 128)),
     "flash_attention, 256": ((2, 12, 1536, 256), (3, 8, 2560, 256)),
     "flash_attention, 96": ((2, 12, 1536, 96), (3, 8, 2560, 96)),
-    "flash_attention, lengths": ((2, 12, 1536, 64), (3, 8, 2560, 64)),
+    "flash_attention, lengths": ((4, 16, 1536, 64), (3, 16, 2560, 64)),
 }
 #: Elements that the start of Triton adds.
 _FEW = 1024

@@ -69,7 +69,7 @@ def calls() -> dict[str, Callable[[], object]]:
         return lambda: triton_matmul(a, b)
 
     small, x = half(256, 256), half(4096)
-    q, padded = half(1, 16, 1024, 128), half(4, 8, 1024, 64)
+    q, padded = half(1, 16, 1024, 128), half(4, 16, 1024, 64)
     seq_lens = torch.tensor([1024, 700, 300, 100], dtype=torch.int32, device="cuda")
     a8, b8, thin8, wide8 = eighth(1024, 1024), eighth(1024, 1024).T, eighth(16, 4096), eighth(4096, 4096).T
     one, rows, columns = (torch.ones(shape, device="cuda") for shape in ((), (16, 1), (1, 4096)))
@@ -86,7 +86,7 @@ def calls() -> dict[str, Callable[[], object]]:
         "triton_matmul_fp8 16x4096x4096, a scale a row": lambda: triton_matmul_fp8(thin8, wide8, rows, columns),
         "torch._scaled_mm 1024x1024x1024": lambda: torch._scaled_mm(a8, b8, one, one, out_dtype=torch.bfloat16),  # noqa: SLF001 - has no public name
         "flash_attention 1x16x1024x128 causal": lambda: flash_attention(q, q, q, causal=True),
-        "flash_attention 4x8x1024x64, lengths": lambda: flash_attention(padded, padded, padded, seq_lens=seq_lens),
+        "flash_attention 4x16x1024x64, lengths": lambda: flash_attention(padded, padded, padded, seq_lens=seq_lens),
         "torch's attention 1x16x1024x128 causal": lambda: attend(q, q, q, is_causal=True),
         "vector_add 4096": lambda: vector_add(x, x),
     }

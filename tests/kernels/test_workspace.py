@@ -53,6 +53,22 @@ def test_a_stream_keeps_its_workspace_until_it_is_too_small(device: torch.device
     assert larger is smaller is not first
 
 
+def test_the_default_stream_is_never_asked_whether_it_is_captured(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can capture it."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", None)
+
+    assert workspace_for(FEW, 64, device=device, stream=0) is workspace_for(FEW, 64, device=device, stream=0)
+
+
+@pytest.mark.gpu
+def test_the_default_stream_cannot_be_captured() -> None:
+    assert torch.cuda.default_stream().cuda_stream == 0
+    with pytest.raises(RuntimeError, match="default stream"):
+        torch.cuda.CUDAGraph().capture_begin()
+
+
 def test_a_launch_has_its_workspace_though_a_larger_one_takes_its_place(device: torch.device) -> None:
     pointers, held = in_workspace(FEW, 64, device=device)(0, 1, 2, 3)
     workspace_for(MANY, 64, device=device, stream=0)
@@ -75,7 +91,7 @@ def test_the_calls_of_a_capture_share_flags_which_it_need_not_zero(
 
 
 def test_the_streams_of_a_capture_have_flags_far_apart(capture: Callable[..., Workspace]) -> None:
-    places = sorted(capture(1, stream).flags.data_ptr() for stream in range(workspace._ROWS))
+    places = sorted(capture(1, stream).flags.data_ptr() for stream in range(1, workspace._ROWS + 1))
 
     assert min(after - before for before, after in pairwise(places)) == 4 * workspace._RESERVED_FLAGS
 

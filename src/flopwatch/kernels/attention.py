@@ -171,7 +171,8 @@ def _again(
         return None, None  # a scale of another type may equal one that gives other numbers
     key, addresses = key_of(q, k, others, v)
     if key is not None and seq_lens is not None:
-        address = address_if_checked(seq_lens, q.shape)
+        shape: Any = key[1]  # torch takes 0.1 us to tell that of `q` again
+        address = address_if_checked(seq_lens, shape)
         if address is None or not seq_lens.is_contiguous():
             return None, None
         key, addresses = (*key, address % ALIGNMENT), (*addresses, address)

@@ -47,7 +47,7 @@ def arrange(programs: int, device: torch.device) -> Arrange:
     def arranged(  # noqa: PLR0917 - by place
         stream: int, q: int, k: int, v: int, seq_lens: int, out: int
     ) -> tuple[tuple[int, ...], Workspace]:
-        if torch.cuda.is_current_stream_capturing():
+        if stream and torch.cuda.is_current_stream_capturing():  # as `workspace_for`, which asks torch as well
             workspace = workspace_for(_WHOLE, _TOLD * programs, _COUNTERS, device=device, stream=stream)
         elif stream in kept:
             workspace = kept[stream]

@@ -104,7 +104,7 @@ def workspace_for(
         return given
     if stream is None:
         stream = torch.cuda.current_stream(device).cuda_stream
-    if torch.cuda.is_current_stream_capturing():
+    if stream and torch.cuda.is_current_stream_capturing():  # which the default stream, 0, cannot be
         flags = _captured_flags(schedule.programs * groups, device, stream)
         return Workspace.of(schedule, tile_elements, groups, device=device, flags=flags)
     key = (device.index, stream)
