@@ -33,18 +33,27 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return own
 
 
-def last_values(own: Recorded, name: str) -> list[float]:
-    """Return the last value of each case of a benchmark on the H200, where it has one."""
-    (path,) = (path for path in (own.root / "html" / "graphs").rglob(f"{name}.json") if "machine-h200" in str(path))
+def last_values(own: Recorded, machine: str, name: str) -> list[float]:
+    """Return the last value of each case of a benchmark on a machine, where it has one."""
+    graphs = (own.root / "html" / "graphs").rglob(f"{name}.json")
+    (path,) = (path for path in graphs if f"machine-{machine}" in str(path))
     points: list[Any] = json.loads(path.read_bytes())
     return [value for value in points[-1][1] if value is not None]
 
 
 @pytest.mark.parametrize("quantity", SHOWN)
 @pytest.mark.parametrize("suite", ["matmul.Matmul", "attention.Attention"])
-def test_the_h200_shows(suite: str, quantity: str, published: Recorded) -> None:
-    values = last_values(published, f"{suite}.{quantity}")
+@pytest.mark.parametrize("machine", ["h100", "h200"])
+def test_recordings_show(machine: str, suite: str, quantity: str, published: Recorded) -> None:
+    values = last_values(published, machine, f"{suite}.{quantity}")
 
     assert len(values) > 0
     assert all(0 <= value <= MOST.get(quantity, value) for value in values)
     assert quantity == "track_spills" or max(values) > 0
+
+
+def test_the_h100_shows_its_commits_in_units_of_an_anchor(published: Recorded) -> None:
+    values = last_values(published, "h100", "matmul.Matmul.track_ratio_to_anchor")
+
+    assert len(values) > 10
+    assert all(0.2 < value < 1.02 for value in values)
