@@ -5,7 +5,8 @@ rows more, against torch._scaled_mm and the plain kernel with sums of the same k
 see `evidence.candidates`.
 
 ``python -m evidence.fp8_candidates choose OUT.json`` writes the winners into that table (`evidence.routes`), and needs
-no GPU.
+no GPU. With --held-out the products are others, which no table has, and the one candidate is what calls take there by
+the rule of `flopwatch.kernels.hopper_choice`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from evidence.peer_shapes import FP8_FEW, FP8_SCALES, FP8_SUMS, LANGUAGE_MODEL, 
 from evidence.race import Contest, Point
 from evidence.routes import take_plain_kernels
 from flopwatch.kernels import hopper_fp8, triton_matmul_fp8
-from flopwatch.kernels.hopper_choice import predicted_cycles, schedule_of
+from flopwatch.kernels.hopper_choice import fp8_product_config, predicted_cycles, schedule_of
 from flopwatch.kernels.hopper_fp8 import FP8_PROMOTED_TILES, FP8_TILES, STORED_OTHERWISE, prepare_hopper_fp8
 from flopwatch.kernels.hopper_matmul import HopperConfig
 from flopwatch.kernels.known import PLAIN
@@ -59,6 +60,11 @@ CEILING_EPS = {"fast": 8.0, "float32": 2.0}
 FEW_ROWS = (
     *(shape for shape in LANGUAGE_MODEL if sizes(shape)[0] <= MOST_ROWS and shape not in MATMUL_FP8),
     "16x14336x4096",
+)
+#: Products that no table has: of layers of language models, and sizes between those that were raced.
+HELD_OUT = (
+    *("8x5120x5120", "48x8192x4096", "96x4096x4096", "700x4096x14336", "1024x4096x4096", "1280x5120x5120"),
+    *("2048x14336x4096", "2304x2304x2304", "3008x3008x3008", "5120x5120x5120", "10240x8192x4096"),
 )
 #: Hopper's configurations that are raced there beside the thin ones: the best of those of 64 rows, whole,
 #: since none that shares tiles was faster (``evidence/h200/fp8-candidates-2026-11-22.json``).
@@ -163,7 +169,7 @@ class Compilation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fp8Experiment(MatmulExperiment):
-    """All scaled products, those of fast sums with one scale an operand first."""
+    """All scaled products, those of fast sums with one scale an operand first; or others, by the rule."""
 
     @property
     def source(self) -> str:
@@ -176,14 +182,7 @@ class Fp8Experiment(MatmulExperiment):
         return f"{hashlib.sha256(text).hexdigest()[:16]} triton {triton.__version__} torch {torch.__version__}"
 
     def points(self) -> Sequence[Point]:
-        """Return the points of `evidence.peered`, and after them the others of few rows."""
-        measured = [
-            (shape, scales, sums, f"{scales} {sums}")
-            for sums in FP8_SUMS
-            for scales in FP8_SCALES
-            for shape in MATMUL_FP8
-            if (scales, sums) == ("tensor", "fast") or (shape in FP8_FEW and (scales, sums) != ("row", "float32"))
-        ]
+        """Return the points of `evidence.peered`, and after them the others of few rows; or those that are held out."""
         return [
             Point(
                 name=f"{shape} {scales} {sums}",
@@ -191,17 +190,38 @@ class Fp8Experiment(MatmulExperiment):
                 flops=2.0 * math.prod(sizes(shape)),
                 values=(shape, scales, sums),
             )
-            for shape, scales, sums, group in (
-                *measured,
-                *((shape, "tensor", "fast", "few rows") for shape in FEW_ROWS),
-            )
+            for shape, scales, sums, group in (self._held_out() if self.held_out else self._measured())
         ]
+
+    @staticmethod
+    def _held_out() -> list[tuple[str, str, str, str]]:
+        # Of sums in float32 also what the bundled suite has: no race had it.
+        shapes = {"fast": HELD_OUT, "float32": (*HELD_OUT, "4096x4096x4096")}
+        return [(shape, "tensor", sums, f"{sums} held out") for sums in FP8_SUMS for shape in shapes[sums]]
+
+    @staticmethod
+    def _measured() -> list[tuple[str, str, str, str]]:
+        measured = [
+            (shape, scales, sums, f"{scales} {sums}")
+            for sums in FP8_SUMS
+            for scales in FP8_SCALES
+            for shape in MATMUL_FP8
+            if (scales, sums) == ("tensor", "fast") or (shape in FP8_FEW and (scales, sums) != ("row", "float32"))
+        ]
+        return [*measured, *((shape, "tensor", "fast", "few rows") for shape in FEW_ROWS)]
+
+    def raced(self, shape: str, sums: str) -> dict[str, Config]:
+        """Return what is raced for a shape, by name."""
+        if not self.held_out:
+            return candidates(shape, sums)
+        config = fp8_product_config(*sizes(shape), processors=PROCESSORS, promotes=sums != "fast")
+        return {} if config is None else {str(config): config}
 
     def compilations(self, point: Point) -> Sequence[Callable[[], object]]:
         """Return what compiles the candidates: of Hopper's kernel all sizes, and all ways to share, have one code."""
         shape, scales, sums = map(str, point.values)
         jobs = []
-        for config in candidates(shape, sums).values():
+        for config in self.raced(shape, sums).values():
             if isinstance(config, HopperConfig):
                 shares = bool(schedule_of(config, *sizes(shape), processors=PROCESSORS).shared)
                 same = replace(config, balance=Balance.REST if shares else Balance.WHOLE)
@@ -253,7 +273,7 @@ class Fp8Experiment(MatmulExperiment):
             name: partial(
                 partial, lambda config, index: multiply(sets[index], config, workspace, promotes=not is_fast), config
             )
-            for name, config in candidates(shape, sums).items()
+            for name, config in self.raced(shape, sums).items()
         }
         return Contest(peers=peers, candidates=raced, wrong=wrong, sets=count)
 
@@ -276,6 +296,13 @@ class Fp8Experiment(MatmulExperiment):
 
 
 if __name__ == "__main__":
+    if {"--held-out", "choose"} <= set(sys.argv):
+        sys.exit("what is held out decides nothing: choose from the races of the others")
     if not {"--table", "choose"} & set(sys.argv) and not torch.cuda.is_available():
         sys.exit("there is no GPU here: candidates are raced on one of the capability 9.0")
-    main(Fp8Experiment(), sys.argv[1:], "python -m evidence.fp8_candidates", str(__doc__))
+    main(
+        Fp8Experiment(held_out="--held-out" in sys.argv),
+        [option for option in sys.argv[1:] if option != "--held-out"],
+        "python -m evidence.fp8_candidates",
+        str(__doc__),
+    )

@@ -18,9 +18,9 @@ from evidence.fp8_candidates import (
     multiply,
 )
 from evidence.matmul_candidates import PROCESSORS
-from evidence.peer_shapes import FP8_FEW, FP8_SUMS, MATMUL_FP8
+from evidence.peer_shapes import FP8_FEW, FP8_SUMS, MATMUL_FP8, sizes
 
-from flopwatch.kernels.hopper_choice import schedule_of
+from flopwatch.kernels.hopper_choice import fp8_product_config, schedule_of
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, FP8_TILES, STORED_OTHERWISE
 from flopwatch.kernels.hopper_matmul import HopperConfig
 from flopwatch.kernels.reference import matmul_reference
@@ -47,6 +47,20 @@ def test_the_points_are_those_of_the_peers_and_a_few_rows_more() -> None:
     assert set(by_group) == {"row fast", "tensor float32"}
     assert all(set(shapes) == set(FP8_FEW) for shapes in by_group.values())
     assert len({point.name for point in points}) == len(points)
+
+
+def test_what_is_held_out_is_in_no_race_and_has_what_the_rule_takes_as_its_candidate() -> None:
+    held_out = Fp8Experiment(held_out=True)
+    points = held_out.points()
+
+    assert not {point.name for point in points} & {point.name for point in EXPERIMENT.points()}
+    assert len({point.name for point in points}) == len(points)
+    assert {point.values[2] for point in points} == set(FP8_SUMS)
+    for point in points:
+        shape, _scales, sums = map(str, point.values)
+        ruled = fp8_product_config(*sizes(shape), processors=PROCESSORS, promotes=sums != "fast")
+        assert list(held_out.raced(shape, sums)) == ([] if ruled is None else [str(ruled)])
+        assert len(held_out.compilations(point)) == len(held_out.raced(shape, sums))
 
 
 @pytest.mark.parametrize("sums", FP8_SUMS)

@@ -221,6 +221,12 @@ CALLS = {
     "by rows": lambda: multiply(by_columns=False),
     "another size": lambda: multiply(264),
     "a tile that has no registers to promote": lambda: multiply(512),
+    "ruled": lambda: multiply(2048, 2048, 2048),
+    "ruled, fast": lambda: multiply(2048, 2048, 2048, use_fast_accum=True),
+    "ruled, few rows": lambda: multiply(16, 4096, 4096),
+    "ruled, of float32": lambda: multiply(2048, 2048, 2048, out_dtype=torch.float32),
+    "ruled, copied along K": lambda: multiply(2048, 2048, 2048, by_columns=False),
+    "ruled, copied to longer rows": lambda: multiply(2048, 2048, 2056),
 }
 JITFunction.run = lambda self, *_, **__: launched.append(self.__name__)
 Autotuner.run = lambda self, *_, **__: launched.append(self.base_fn.__name__)
@@ -234,13 +240,18 @@ for name, call in CALLS.items():
 
 @pytest.mark.skipif(HAS_GPU, reason="torch asks the real GPU")
 @pytest.mark.parametrize(("device", "kernel"), [("h200", "hopper_matmul_kernel"), ("h100", "matmul_fp8_kernel")])
-def test_what_a_table_knows_takes_the_kernel_for_hopper(tmp_path: Path, device: str, kernel: str) -> None:
+def test_what_a_table_knows_or_the_rule_has_takes_the_kernel_for_hopper(
+    tmp_path: Path, device: str, kernel: str
+) -> None:
     lines = run(PRETENDED, str(write_table(tmp_path, CHOICES)), device, deadline_s=DEADLINE_S)
 
     found = dict(line.split("|") for line in lines)
     assert found.pop("known") == kernel
+    for name in ("ruled", "ruled, fast", "ruled, copied along K", "ruled, copied to longer rows"):
+        assert found.pop(name) == "hopper_matmul_kernel"
+    assert found.pop("ruled, few rows") == "thin_matmul_kernel"
     assert set(found.values()) == {"matmul_fp8_kernel"}
-    assert len(found) == 6
+    assert len(found) == 7
 
 
 #: Calls twice through Triton's dispatch, and again past it; prints whether maps were encoded, how many launches are

@@ -13,9 +13,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, ROWS
+from flopwatch.kernels.hopper_fp8 import FP8_PROMOTED_TILES
 from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
 from flopwatch.kernels.known import PLAIN, tabled
 from flopwatch.kernels.stream_k import Balance, Schedule
+from flopwatch.kernels.thin_fp8 import MOST_FP8_ROWS, THIN_FP8
 from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, ThinConfig
 from flopwatch.kernels.wave_choice import wave_config
 
@@ -79,6 +81,22 @@ _OF_LENGTHS: MappingProxyType[tuple[int, bool], Mapping[int, str]] = MappingProx
 _FEWEST_OF_LENGTHS, _TIMES_OF_SHORT, _WIDEST = 2**22, 2, 256
 #: Of few rows: four programs that share K, and two; in the same timings the fastest with so many, nearly everywhere.
 _THIN = tuple(THIN[name] for name in ("thin 64x128/4 w4 s4 pdl", "thin 64x128/2 w4 s5 pdl"))
+#: Of float8: where the tensor cores sum along all of K, and where they do not, what was the fastest of few rows in the
+#: mean of its race, then with half as many programs; and the tiles to choose from, as they are in 16 bits.
+_THIN_FP8 = MappingProxyType(
+    {
+        False: (THIN_FP8[False]["thin 64x256/1 w4 s7 pdl"],),
+        True: (THIN_FP8[True]["thin 64x128/2 w4 s12 pdl"], THIN_FP8[True]["thin 64x128/1 w4 s6 pdl"]),
+    }
+)
+_FP8_TILES = MappingProxyType(
+    {False: TILES, True: tuple(tile for tile in TILES if replace(tile, block_k=2 * tile.block_k) in FP8_PROMOTED_TILES)}
+)
+#: Pairs of products from which these are taken, and the part of the rate that they have to be predicted to reach: 1024
+#: cubed, the least that was raced, is predicted 0.37. Up to so many pairs, those of 4096 cubed, but not of up to 128
+#: rows, they come before the launch in front of theirs has ended: that took 0.80 to 0.99 of the time, and of 128 rows
+#: 0.98 to 1.06 (``evidence/h100/fp8-candidates-2026-11-25.json``, ``evidence/h200/fp8-candidates-2026-11-24.json``).
+_FEWEST_FP8, _BUSY_FP8, _DEPENDENT_FP8 = 2**29, 0.35, 2**35
 #: Of the plain kernel's speed: what attention has to promise to be taken. What Gluon has to gain in a race, 3 %.
 _WORTH = 1.03
 
@@ -107,27 +125,65 @@ def product_config(
     '128x256x64 s4 w2 c4/2 g8 whole'
     >>> product_config(16, 16384, 4096, processors=132)
     """
-    thin = _thin_config(n, k, processors) if m <= MOST_ROWS else None
+    thin = _thin_config(n, k, processors, _THIN) if m <= MOST_ROWS else None
     if m <= _FEW_ROWS or (thin is _THIN[0] and k >= _DEEP * n):
         return thin
     of_a_wave = wave_config(m, n, k, processors=processors, by_columns=by_columns, packed=packed)
     return of_a_wave or _persistent_config(m, n, k, processors)
 
 
-def _thin_config(n: int, k: int, processors: int) -> ThinConfig | None:
+def _thin_config(n: int, k: int, processors: int, configs: Sequence[ThinConfig]) -> ThinConfig | None:
     """Return the configuration for few rows whose programs, as many as there are for a tile, make at most one wave."""
     if n * k < THIN_FEWEST:
         return None
-    return next((each for each in _THIN if math.ceil(n / each.block_n) * each.splits <= processors), None)
+    return next((each for each in configs if math.ceil(n / each.block_n) * each.splits <= processors), None)
 
 
-def _persistent_config(m: int, n: int, k: int, processors: int) -> HopperConfig | None:
-    if m <= MOST_ROWS or m * n * k < FEWEST:
+def fp8_product_config(m: int, n: int, k: int, *, processors: int, promotes: bool) -> HopperConfig | ThinConfig | None:
+    """Return the configuration for a product of float8 by columns; None where the plain kernel is to be launched.
+
+    Two elements are a pair of 16 bits: read, and multiplied by another pair, in the time of one such element. So the
+    estimate is that of 16 bits, with half of K. At all that was raced what it chooses was 1.0 to 2.5 times as fast as
+    the plain kernel, and 0.95 of the fastest in the mean (as of `_FEWEST_FP8`).
+
+    Args:
+        m: rows of A.
+        n: columns of B.
+        k: columns of A.
+        processors: of the GPU.
+        promotes: whether the sum of each step is added in float32.
+
+    >>> str(fp8_product_config(3072, 3072, 3072, processors=132, promotes=True))
+    '192x128x128 s5 w3 c2/1 g8 whole pdl'
+    >>> str(fp8_product_config(16, 4096, 4096, processors=132, promotes=False))
+    'thin 64x256/1 w4 s7 pdl'
+    """
+    pairs = k // 2
+    if m <= MOST_ROWS:
+        return _thin_config(n, pairs, processors, _THIN_FP8[promotes])
+    config = _persistent_config(m, n, pairs, processors, tiles=_FP8_TILES[promotes], fewest=_FEWEST_FP8, busy=_BUSY_FP8)
+    if config is None:
+        return None
+    early = config.balance is Balance.WHOLE and m > MOST_FP8_ROWS and m * n * pairs <= _DEPENDENT_FP8
+    return replace(config, block_k=2 * config.block_k, dependent=early)
+
+
+def _persistent_config(
+    m: int,
+    n: int,
+    k: int,
+    processors: int,
+    *,
+    tiles: Sequence[HopperConfig] = TILES,
+    fewest: int = FEWEST,
+    busy: float = _BUSY,
+) -> HopperConfig | None:
+    if m <= MOST_ROWS or m * n * k < fewest:
         return None
     chosen = min(
         (
             replace(tile, balance=balance)
-            for tile in TILES
+            for tile in tiles
             for balance in (Balance.WHOLE, Balance.WAVE)  # all of a few tiles shared was slower than any other way
             if balance is Balance.WHOLE or (k <= _DEEPEST and tiles_of(tile, m, n) > processors * tile.per_processor)
         ),
@@ -137,7 +193,7 @@ def _persistent_config(m: int, n: int, k: int, processors: int) -> HopperConfig 
         ),
     )
     least = m * n * k / (processors * _PAIRS)
-    return chosen if least >= _BUSY * predicted_cycles(chosen, m, n, k, processors=processors) else None
+    return chosen if least >= busy * predicted_cycles(chosen, m, n, k, processors=processors) else None
 
 
 def predicted_cycles(config: HopperConfig, m: int, n: int, k: int, *, processors: int) -> float:

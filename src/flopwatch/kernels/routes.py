@@ -21,7 +21,7 @@ import triton
 from triton import knobs
 
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, can_attend, prepare
-from flopwatch.kernels.hopper_choice import attention_config, lengths_config, product_config
+from flopwatch.kernels.hopper_choice import attention_config, fp8_product_config, lengths_config, product_config
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, can_multiply_fp8, prepare_hopper_fp8
 from flopwatch.kernels.hopper_matmul import CONFIGS, HopperConfig, can_multiply, has_mapped_rows, prepare_hopper
 from flopwatch.kernels.hopper_short import SHORT, ShortConfig, can_multiply_short, can_step, prepare_short
@@ -139,7 +139,7 @@ def routed_fp8_product(
     *,
     promotes: bool,
 ) -> Prepared | None:
-    """Prepare the launch that a table has for a scaled product; None where the plain kernel is to be launched.
+    """Prepare the launch that a table or the rule has for a scaled product; None where the plain kernel is launched.
 
     Args:
         a: (M, K), float8_e4m3fn, not empty.
@@ -153,13 +153,27 @@ def routed_fp8_product(
         return None
     key = fp8_product_key(a, b, c, scale_a, scale_b, promotes=promotes)
     kernel, name = _choice(FP8_PRODUCTS, key, (a, b.T))
-    if kernel == "thin_matmul_kernel":
-        thin = THIN_FP8[promotes].get(name) if a.shape[0] <= MOST_FP8_ROWS else None
-        return None if thin is None else prepare_thin_fp8(a, b, c, scale_a, scale_b, thin, promotes=promotes)
-    config = FP8_CONFIGS[promotes].get(name)
-    if config is None or not _is_hopper(a) or not can_multiply_fp8(a, b, c):
+    config = _fp8_configs(kernel, promotes=promotes).get(name)
+    takes_tiles = _is_hopper(a) and can_multiply_fp8(a, b, c)
+    if config is None and kernel != PLAIN and takes_tiles:
+        (M, K), N = a.shape, b.shape[1]
+        config = fp8_product_config(M, N, K, processors=_processors(a), promotes=promotes)
+    if isinstance(config, ThinConfig):
+        fits = a.shape[0] <= MOST_FP8_ROWS
+        return prepare_thin_fp8(a, b, c, scale_a, scale_b, config, promotes=promotes) if fits else None
+    if config is None or not takes_tiles:
         return None
     return prepare_hopper_fp8(a, b, c, scale_a, scale_b, config, promotes=promotes)
+
+
+def _fp8_configs(kernel: str, *, promotes: bool) -> Mapping[str, HopperConfig | ThinConfig]:
+    """Return what a kernel may be launched with for products of float8, by name."""
+    match kernel:
+        case "thin_matmul_kernel":
+            return THIN_FP8[promotes]
+        case "hopper_matmul_kernel":
+            return FP8_CONFIGS[promotes]
+    return {}
 
 
 def routed_attention(
