@@ -38,6 +38,8 @@ STEP_SECONDS = 45.0
 START_SECONDS = 75.0
 #: After so long without one more job that is done, a process that compiles is taken to have ended over its job.
 STALL_SECONDS = 90.0
+#: Before the name of the configuration that calls take, where it runs in turns with the winner: it is no one's peer.
+TAKEN = "taken: "
 _PR_SET_PDEATHSIG = 1
 
 
@@ -303,11 +305,10 @@ def table(findings: Findings) -> Iterator[str]:
         if outcome.ratios:
             groups.setdefault(outcome.point.group, []).append(outcome)
     for group, outcomes in groups.items():
-        best = [next(one.speed for one in outcome.ratios if one.peer != PLAIN) for outcome in outcomes]
-        means = {"best peer": geometric_mean(best)}
-        for name in dict.fromkeys(one.peer for outcome in outcomes for one in outcome.ratios):
-            speeds = [one.speed for outcome in outcomes for one in outcome.ratios if one.peer == name]
-            means[name] = geometric_mean(speeds)
+        theirs = [[one for one in outcome.ratios if not one.peer.startswith(TAKEN)] for outcome in outcomes]
+        means = {"best peer": geometric_mean(next(one.speed for one in each if one.peer != PLAIN) for each in theirs)}
+        for name in dict.fromkeys(one.peer for each in theirs for one in each):
+            means[name] = geometric_mean(one.speed for each in theirs for one in each if one.peer == name)
         yield f"{group}, {len(outcomes)} points: " + ", ".join(f"{value:.3f} of {who}" for who, value in means.items())
     for name, reason in findings.banned.items():
         yield f"banned: {name} {reason}"

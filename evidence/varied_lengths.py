@@ -1,10 +1,11 @@
 """Race attention of sequences whose lengths differ: ``python -m evidence.varied_lengths OUT.json``, on a Hopper GPU.
 
-Points: head_dim 64, 128, 32 and 256, causal and full, sequences of up to 512, 2048 and 8192 positions, 32768 in all and
-8192 or less, with heads x head_dim = 2048, float16; lengths are drawn evenly from 1 to the longest, or to a quarter of
-it. What lies past them is NaN. Candidates: what those of `HOPPER_ATTENTION` come to with lengths. Peers: the plain
-kernel, FlashAttention-2 as torch has it of packed sequences, and "whole", the kernel of calls without lengths on all
-positions, which computes something else. What is written can be continued; see `evidence.candidates`.
+Points: head_dim 64, 128, 32 and 256, causal and full, sequences of up to 512, 1024, 2048 and 8192 positions, 32768 in
+all and 8192 or less, with heads x head_dim = 2048, float16; lengths are drawn evenly from 1 to the longest, or to a
+quarter of it. What lies past them is NaN. Candidates: what those of `HOPPER_ATTENTION` come to with lengths. Peers: the
+plain kernel, FlashAttention-2 as torch has it of packed sequences, and "whole", the kernel of calls without lengths on
+all positions, which computes something else. What calls take runs in turns with them. What is written can be continued;
+see `evidence.candidates`.
 
 ``python -m evidence.peers docs`` writes the table of docs/performance.md.
 """
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from evidence.attention_candidates import GPU, HIDDEN, PROCESSORS, AttentionExperiment, Compilation
-from evidence.candidates import Findings, main
+from evidence.candidates import TAKEN, Findings, main
 from evidence.page import table
 from evidence.race import Contest, Point
 from evidence.routes import take_plain_kernels
@@ -57,8 +58,6 @@ SHAPES = (
     *((512, 512, 16), (512, 512, 4), (1024, 1024, 2), (2048, 2048, 2), (2048, 2048, 1)),
 )
 PACKED, WHOLE = "fa2", "whole"
-#: Before the name of the configuration that calls take; of the plain kernel nobody is called so.
-TAKEN = "taken: "
 #: Of the largest element, in epsilons of float16: half of one for rounding the result, and as much for the weights.
 CEILING_EPS = 2.0
 CHECKED_HEADS = 4
@@ -290,7 +289,7 @@ def _taken(outcome: Outcome) -> tuple[str, float]:
     """Return what calls took, and how fast it was in units of the plain kernel."""
     speeds = {each.peer: each.speed for each in outcome.ratios}
     for peer, speed in speeds.items():
-        if peer.startswith(TAKEN):
+        if peer.startswith(TAKEN) and PLAIN in speeds:
             return peer.removeprefix(TAKEN), speeds[PLAIN] / speed
     return PLAIN, 1.0
 
@@ -298,6 +297,8 @@ def _taken(outcome: Outcome) -> tuple[str, float]:
 def _means(race: Findings) -> str:
     """Tell of each peer in which all of a race's speeds have their geometric mean, and of what calls take likewise."""
     raced = [each for each in race.outcomes if each.ratios]
+    if not raced:
+        return "Nothing was timed."
     speeds = {name: [found.speed for each in raced for found in each.ratios if found.peer == name] for name in _NAMES}
     means = " and ".join(
         f"{statistics.geometric_mean(found):.3f} of {_NAMES[name]}" for name, found in speeds.items() if found

@@ -75,7 +75,7 @@ def clearing(ptx):
 
 def exchange(ptx):
     starts = {"mbarrier.try_wait": "wait", "bar.": "barrier", "mbarrier.arrive.shared::cta.b64": "arrive"}
-    starts |= {"ld.volatile.global": "load", "st.global": "store"}
+    starts |= {"ld.volatile.global": "load", "st.global": "store", "atom.": "count"}
     lines = [line.strip() for line in ptx.splitlines()]
     bare = [line.partition(" ")[2].strip() if line.startswith("@") else line for line in lines]
     return [what for line in bare for start, what in starts.items() if line.startswith(start)]
@@ -233,7 +233,10 @@ def test_the_compiler_moves_no_access_past_the_barriers_at_which_a_tile_is_told(
     assert order.count("wait load load load barrier arrive") == 2 * groups
     assert order.count("load") == 6 * groups
     assert order.count("wait store store store barrier arrive") == 2
-    assert order.count("store") == 2 * 3 + 2  # and both counters, at the end
+    assert order.count("store") == 2 * 3 + 2
+    told, ended = order.rsplit("wait store store store barrier arrive", 1)
+    assert told.count("count") == 1  # the next tile's number
+    assert [what for what in ended.split() if what in {"count", "store"}][:3] == ["count", "store", "store"]
 
 
 @pytest.mark.parametrize("taken", OF_LENGTHS)
@@ -317,7 +320,15 @@ def test_of_a_pair_the_first_is_the_lower_half(compiled: dict[str, Any], dtype: 
     assert converted == (kind, stored[1], loaded[2], loaded[1])
 
 
-def test_each_stream_has_a_counter_of_its_own_and_so_has_each_capture(
+def test_the_default_stream_is_not_asked_whether_it_is_captured(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hopper_attention_workspace, "_kept", {})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", None)
+    arranged = hopper_attention_workspace.arrange(132, torch.empty(0, device=cuda).device)
+
+    assert arranged(0, 1, 2, 3, 4, 5) == arranged(0, 1, 2, 3, 4, 5)
+
+
+def test_each_stream_has_counters_of_its_own_and_so_has_each_capture(
     cuda: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workspace, "_workspaces", {})
@@ -335,7 +346,7 @@ def test_each_stream_has_a_counter_of_its_own_and_so_has_each_capture(
         assert isinstance(held, workspace.Workspace)
         assert pointers == (1, 2, 3, 5, 4, held.flags.data_ptr(), held.parts.data_ptr())
         assert held.parts.numel() == 4 * 132
-        assert not held.flags.any()
+        assert held.flags.tolist() == [0, 0], "of tiles, and of programs that have ended"
     assert len({pointers[-2:] for pointers, _ in (again, other, captured)}) == 3
 
 

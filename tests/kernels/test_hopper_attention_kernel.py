@@ -263,7 +263,7 @@ class Played:
         self.k_full, self.v_full, self.v_raw = ([Mbarrier(1) for _ in range(self.stages)] for _ in range(3))
         self.k_empty, self.v_empty = ([Mbarrier(self.groups) for _ in range(self.stages)] for _ in range(2))
         self.told = Buffer()
-        self.told_full, self.told_empty = Mbarrier(1), Mbarrier(self.groups)
+        self.told_full, self.told_empty = Mbarrier(1), Mbarrier(1 if self.fault == "impatient" else self.groups)
         self.turns = [Turn() for _ in range(self.groups)]
         self.block_m = ROWS * self.groups
 
@@ -312,7 +312,7 @@ class Played:
             raise WrongError(f"{place} is told where {self.told.holds} has not been taken")
         self.told.holds, self.told.readers = place, self.groups
         self.told_full.arrive()
-        return phase ^ 1
+        return phase if self.fault == "unflipped" else phase ^ 1
 
     def entry(self, number: int, entry: int, first: int) -> tuple[int, int, int]:
         """Mirror `find_entry`: of as many heads as entries, one each."""
@@ -553,7 +553,20 @@ def test_values_past_a_length_are_cleared_before_anyone_reads_them(  # noqa: PLR
         assert counter == [0, 0]
 
 
-@pytest.mark.parametrize("fault", ["uncleared", "phaseless", "hasty"])
+def test_counters_are_reset_though_lengths_are_written_meanwhile() -> None:
+    """By another stream: how many tiles there are then no program can tell, and each has its own count of them."""
+    counter = [0, 0]
+    played = [
+        Played(500, 500, 4, 128, 2, 2, False, False, True, program, 3, 1, lengths, counter)
+        for program, lengths in enumerate(LENGTHS[:3])
+    ]
+
+    play_together(played, random.Random(7))
+
+    assert counter == [0, 0]
+
+
+@pytest.mark.parametrize("fault", ["uncleared", "phaseless", "hasty", "impatient", "unflipped"])
 def test_values_cleared_too_early_or_without_a_phase_and_tiles_told_too_early_are_noticed(fault: str) -> None:
     with pytest.raises(WrongError):  # noqa: PT012 - in any order of events
         for seed in range(20):

@@ -382,10 +382,11 @@ def test_lengths_take_what_was_raced_of_the_nearest_positions(head_dim: int, cau
 
     assert names >= set(raced.values())
     assert raced[512]
-    for positions, nearest in ((600, 512), (1000, 512), (1024, 2048), (4000, 2048), (4096, 8192), (65536, 8192)):
+    for positions, nearest in ((513, 512), (1023, 512), (1024, 2048), (4095, 2048), (4096, 8192), (65536, 8192)):
         assert lengths_config((64, heads, positions, head_dim), causal=causal) == raced[nearest]
     assert not lengths_config((64, heads, 511, head_dim), causal=causal)
     assert lengths_config((1, heads, 2048, head_dim), causal=causal) == raced[2048]
+    assert lengths_config((2, heads, 1024, head_dim), causal=causal) == raced[2048]
     assert not lengths_config((1, heads, 2047, head_dim), causal=causal)
     assert lengths_config((8, heads, 512, head_dim), causal=causal) == raced[512]
     assert lengths_config((7, heads, 512, head_dim), causal=causal) == (raced[512] if head_dim == 256 else "")

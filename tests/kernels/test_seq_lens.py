@@ -22,8 +22,8 @@ def q(cuda: str) -> torch.Tensor:
     return torch.zeros(3, 1, S, 16, device=cuda, dtype=torch.float16)
 
 
-def are_checked(given: torch.Tensor, positions: int, batch: int = 3) -> bool:
-    return address_if_checked(given, torch.Size((batch, 1, positions, 16))) is not None
+def are_checked(given: torch.Tensor, positions: int, batch: int = 3, device: torch.device | None = None) -> bool:
+    return address_if_checked(given, torch.Size((batch, 1, positions, 16)), device or given.device) is not None
 
 
 def lengths(q: torch.Tensor, *values: int) -> torch.Tensor:
@@ -39,7 +39,9 @@ def test_lengths_are_checked_once_and_again_when_torch_has_written_to_them(q: to
     assert not are_checked(given, S - 1), "40 would be too long"
     assert not are_checked(given, S, batch=4)
     assert not are_checked(given.clone(), S)
-    assert address_if_checked(given, q.shape) == given.data_ptr()
+    assert not are_checked(given, S, device=torch.device("meta")), "check_seq_lens would refuse them"
+    assert address_if_checked(given, torch.Size((3,)), q.device) is None, "of one dimension there are no positions"
+    assert address_if_checked(given, q.shape, q.device) == given.data_ptr()
 
     given[1] = S + 1
 
@@ -78,10 +80,16 @@ def test_what_is_assigned_to_the_data_of_a_tensor_is_another_one(q: torch.Tensor
     check_seq_lens(given, q, q)
     writes = given._version
 
-    given.data = lengths(q, 41, 41, 41)
+    before = given.data
 
-    assert given._version == writes, "torch does not count that"
-    assert not are_checked(given, S)
+    for other in (lengths(q, 41, 41, 41), before.view(torch.float32), before.view(3, 1), before[:2]):
+        given.data = other
+
+        assert given._version == writes, "torch does not count that"
+        assert not are_checked(given, S)
+
+    given.data = before
+    assert are_checked(given, S)
 
 
 def test_nothing_is_remembered_of_what_may_not_be_what_it_says(q: torch.Tensor) -> None:

@@ -10,7 +10,7 @@ import triton
 
 from flopwatch.kernels.attention_kernel import attention_kernel
 from flopwatch.kernels.configs import ATTENTION_AUTOTUNE, HEAD_DIMS
-from flopwatch.kernels.launch import ALIGNMENT, Launched, Launches, key_of
+from flopwatch.kernels.launch import ALIGNMENT, DEVICE, SHAPE, Launched, Launches, key_of
 from flopwatch.kernels.layout import heads_and_layouts
 from flopwatch.kernels.operands import check_dtypes, check_on_one_gpu
 from flopwatch.kernels.routes import routed_attention
@@ -66,10 +66,10 @@ def flash_attention(  # noqa: PLR0917 - the published signature
             (B,); for three dimensions the first of them is the batch, so (B*H,). Positions at or past a length are
             never seen, whatever they hold, and give exactly 0. Checking the range waits for the GPU, as reading any
             value does, so a tensor is checked once, and again when torch has counted a write to it; one of inference
-            mode, whose writes are not counted, in each call. Lengths outside the range are clamped where that is
-            impossible (a CUDA graph is being captured, or the tensor has no values), and where torch counts no write:
-            through ``.data``, another framework's view of the memory, a collective, or a replayed graph. S_KV is S
-            then.
+            mode, whose writes are not counted, and one of a subclass, in each call. Lengths outside the range are
+            clamped where that is impossible (a CUDA graph is being captured, or the tensor has no values), and where
+            torch counts no write: through ``.data``, another framework's view of the memory, a collective, or a
+            replayed graph. S_KV is S then.
         out_dtype: what is returned: float16 (as None), bfloat16 or float32, to which the sums are rounded from float32.
 
     Returns:
@@ -163,16 +163,17 @@ def _again(
 ) -> tuple[tuple[Hashable, ...] | None, torch.Tensor | None]:
     """Return the key of a call, and what is computed by launching again what was launched for it, if anything was.
 
-    There is no key with lengths that were not checked, or of which the kernel reads a copy. What was checked is all
-    that Triton's dispatch asks of them, but for the alignment of their address.
+    There is no key with lengths that were not checked, or of which the kernel reads a copy. `address_if_checked` sees
+    to all that Triton's dispatch asks of them, but for the alignment of their address.
     """
     _mask, sm_scale, _dtype = others
     if sm_scale is not None and type(sm_scale) not in {int, float}:
         return None, None  # a scale of another type may equal one that gives other numbers
     key, addresses = key_of(q, k, others, v)
     if key is not None and seq_lens is not None:
-        shape: Any = key[1]  # torch takes 0.1 us to tell that of `q` again
-        address = address_if_checked(seq_lens, shape)
+        shape: Any = key[SHAPE]  # torch takes 0.1 us to tell either of `q` again
+        device: Any = key[DEVICE]
+        address = address_if_checked(seq_lens, shape, device)
         if address is None or not seq_lens.is_contiguous():
             return None, None
         key, addresses = (*key, address % ALIGNMENT), (*addresses, address)

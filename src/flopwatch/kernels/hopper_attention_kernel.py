@@ -25,7 +25,7 @@ from flopwatch.kernels.hopper_attention_turns import give_turn, take_turn
 
 @gluon.jit
 def _produce(
-    descriptors, buffers, barriers, sizes, seq_lens, counter, told, GROUPS: gl.constexpr, CAUSAL: gl.constexpr
+    descriptors, buffers, barriers, sizes, seq_lens, counter, telling, GROUPS: gl.constexpr, CAUSAL: gl.constexpr
 ):
     """Load Q of each warpgroup, then K and V block by block from the right, for all tiles of this program; one warp."""
     q_buf, _, _, _ = buffers
@@ -49,12 +49,12 @@ def _produce(
             of_entry = (length + BLOCK_M - 1) // BLOCK_M
             row_tile, head = find_tile(0, number - first, programs, of_entry, heads, min(l2_heads, heads), CAUSAL)
             row = row_tile * BLOCK_M
-            told_phase = hand_out(told, row, batch * heads + head, length, told_phase)
+            told_phase = hand_out(telling, row, batch * heads + head, length, told_phase)
             place = (batch, head, heads_per_key, row)
             ring = load_tile(descriptors, buffers, barriers, place, length, length, ring, True, GROUPS, CAUSAL)
             number = programs + gl.atomic_add(counter, 1, sem="relaxed")
             batch, first, length = find_entry(number, batch, first, seq_lens, sizes, BLOCK_M)
-        hand_out(told, -1, 0, 0, told_phase)
+        hand_out(telling, -1, 0, 0, told_phase)
         end_count(counter, programs)
 
 
@@ -65,7 +65,7 @@ def _consume(
     barriers,
     sizes,
     seq_lens,
-    told,
+    telling,
     scale,
     GROUP: gl.constexpr,
     GROUPS: gl.constexpr,
@@ -95,7 +95,7 @@ def _consume(
         write_zeros(descriptors, out_buf, sizes, seq_lens, BLOCK_M, GROUP, v_buf.shape[4])
         cleared = 0
         told_phase = 0
-        row, head, length, told_phase = take_tile(told, told_phase)
+        row, head, length, told_phase = take_tile(telling, told_phase)
         while row >= 0:
             if GROUP == GROUPS - 1:
                 cleared = clear_values(v_buf, barriers, row, BLOCK_M, length, slot, cleared, CAUSAL)
@@ -107,7 +107,7 @@ def _consume(
                 (row, head, length, length),
                 (slot, phase, q_slot, q_phase),
                 (0, program, programs, 0, 0),
-                told,
+                telling,
                 told_phase,
                 scale,
                 GROUP,
@@ -253,13 +253,13 @@ def hopper_attention_kernel(
     for stage in gl.static_range(STAGES, V_PLACES):
         mbarrier.init(v_full.index(stage), count=1)
     barriers = (q_full, q_empty, k_full, k_empty, v_full, v_empty)
-    words = (out_desc, q_full, q_empty)  # three of anything: without lengths nobody asks for them
+    telling = (out_desc, q_full, q_empty)  # three of anything: without lengths nobody asks for them
     if HAS_LENGTHS:
         told_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
         told_empty = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
         mbarrier.init(told_full, count=1)
         mbarrier.init(told_empty, count=GROUPS)
-        words = (told, told_full, told_empty)
+        telling = (told, told_full, told_empty)
     fence_async_shared()
     descriptors = (q_desc, k_desc, v_desc, out_desc)
     buffers = (q_buf, k_buf, v_buf, out_buf)
@@ -270,11 +270,11 @@ def hopper_attention_kernel(
     if GROUPS == 2:  # noqa: PLR2004 - else 3
         gl.warp_specialize(
             [
-                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, words, scale, 0, GROUPS,
+                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, telling, scale, 0, GROUPS,
                             CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
-                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, words, scale, 1, GROUPS,
+                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, telling, scale, 1, GROUPS,
                             CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
-                (_produce, (descriptors, buffers, barriers, sizes, seq_lens, counter, words, GROUPS, CAUSAL)),
+                (_produce, (descriptors, buffers, barriers, sizes, seq_lens, counter, telling, GROUPS, CAUSAL)),
             ],
             [4, 1],
             [REGISTERS, PRODUCER_REGISTERS],
@@ -282,13 +282,13 @@ def hopper_attention_kernel(
     else:
         gl.warp_specialize(
             [
-                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, words, scale, 0, GROUPS,
+                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, telling, scale, 0, GROUPS,
                             CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
-                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, words, scale, 1, GROUPS,
+                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, telling, scale, 1, GROUPS,
                             CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
-                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, words, scale, 2, GROUPS,
+                (_consume, (descriptors, buffers, barriers, sizes, seq_lens, telling, scale, 2, GROUPS,
                             CAUSAL, WHOLE, ALIGNED, HALVED, PING_PONG, POLYNOMIAL, OWN_OUT, Q_HELD)),
-                (_produce, (descriptors, buffers, barriers, sizes, seq_lens, counter, words, GROUPS, CAUSAL)),
+                (_produce, (descriptors, buffers, barriers, sizes, seq_lens, counter, telling, GROUPS, CAUSAL)),
             ],
             [4, 4, 1],
             [REGISTERS, REGISTERS, PRODUCER_REGISTERS],

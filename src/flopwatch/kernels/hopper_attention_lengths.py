@@ -107,30 +107,31 @@ def find_entry(number, batch, first, seq_lens, sizes, BLOCK_M: gl.constexpr):
 
 
 @gluon.jit
-def hand_out(told, row, head, length, phase):
+def hand_out(telling, row, head, length, phase):
     """Tell the warpgroups of the next tile, -1 as its row of none, once all have taken the one before.
 
     In global memory: of what some threads write to shared memory and others read, racecheck does not follow mbarriers.
+    Returned is the phase to wait for then.
     """
-    words, told_full, told_empty = told
-    words += 4 * gl.program_id(0)
+    told, told_full, told_empty = telling
+    told += 4 * gl.program_id(0)
     mbarrier.wait(told_empty, phase)
-    gl.store(words, row)
-    gl.store(words + 1, head)
-    gl.store(words + 2, length)
+    gl.store(told, row)
+    gl.store(told + 1, head)
+    gl.store(told + 2, length)
     mbarrier.arrive(told_full, count=1)
     return phase ^ 1
 
 
 @gluon.jit
-def take_tile(told, phase):
-    """Wait for what `hand_out` tells: the first row of a tile, its head and its length."""
-    words, told_full, told_empty = told
-    words += 4 * gl.program_id(0)
+def take_tile(telling, phase):
+    """Wait for what `hand_out` tells: the first row of a tile, its head and its length; and the next phase."""
+    told, told_full, told_empty = telling
+    told += 4 * gl.program_id(0)
     mbarrier.wait(told_full, phase)
-    row = gl.load(words, volatile=True)
-    head = gl.load(words + 1, volatile=True)
-    length = gl.load(words + 2, volatile=True)
+    row = gl.load(told, volatile=True)
+    head = gl.load(told + 1, volatile=True)
+    length = gl.load(told + 2, volatile=True)
     mbarrier.arrive(told_empty, count=1)
     return row, head, length, phase ^ 1
 
@@ -138,6 +139,6 @@ def take_tile(told, phase):
 @gluon.jit
 def end_count(counter, programs):
     """Count this program as ended; the last one leaves both counters at 0 for the next launch."""
-    if gl.atomic_add(counter + 1, 1, sem="relaxed") == programs - 1:
+    if gl.atomic_add(counter + 1, 1, sem="acq_rel") == programs - 1:
         gl.store(counter, 0)
         gl.store(counter + 1, 0)

@@ -79,7 +79,7 @@ def attend_tile(  # noqa: C901, PLR0912, PLR0915 - one tile, whose order is what
     place,
     ring,
     walk,
-    told,
+    telling,
     told_phase,
     scale,
     GROUP: gl.constexpr,
@@ -93,11 +93,11 @@ def attend_tile(  # noqa: C901, PLR0912, PLR0915 - one tile, whose order is what
     OWN_OUT: gl.constexpr,
     Q_HELD: gl.constexpr,
 ):
-    """Compute 64 rows of one tile; return where the rings are then, and the next tile: its row, its head, its length.
+    """Compute 64 rows of one tile; return where the rings are then, and the next tile: row, head, length, phase.
 
     `place` is the tile's first row, its head, and how many queries and keys there are. `walk` is the turn, the program,
     how many there are, and the next tile as far as it is known, its row in units of tiles. With lengths the next one
-    is taken from `told`; else that is None.
+    is taken from `telling`, in the phase `told_phase`; else that is None.
     """
     _, _, _, out_desc = descriptors
     q_buf, k_buf, v_buf, out_buf = buffers
@@ -227,8 +227,8 @@ def attend_tile(  # noqa: C901, PLR0912, PLR0915 - one tile, whose order is what
     accumulator = warpgroup_mma(weights, matrix(v_buf, v_slot), accumulator, is_async=True)
     batch = head // heads
     head = head % heads
-    if told is not None:
-        next_tile, next_head, next_length, told_phase = take_tile(told, told_phase)
+    if telling is not None:
+        next_tile, next_head, next_length, told_phase = take_tile(telling, told_phase)
     elif GROUPS == 2:  # noqa: PLR2004 - divisions, of which finding a tile is full, take as long as the product
         next_tile, next_head = find_tile(turn + 1, program, programs, row_tiles, all_heads, l2_heads, CAUSAL)
     total = gl.convert_layout(gl.sum(row_sum, axis=1), gl.SliceLayout(1, O_L))
@@ -237,7 +237,7 @@ def attend_tile(  # noqa: C901, PLR0912, PLR0915 - one tile, whose order is what
     mbarrier.arrive(v_empty.index(v_slot), count=1)
     tma.store_wait(0)  # the output of the tile before has left its buffer
     out = accumulator * gl.expand_dims(inverse, 1)
-    if told is not None:
+    if telling is not None:
         rows = first_row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, O_L))
         out = gl.where(gl.expand_dims(rows < queries, 1), out, 0.0)
     out = out.to(k_buf.dtype)

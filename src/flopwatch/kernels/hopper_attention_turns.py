@@ -16,24 +16,23 @@ from triton.experimental.gluon import language as gl
 def take_turn(GROUP: gl.constexpr, PING_PONG: gl.constexpr):
     """Wait until the group before has issued its products."""
     if PING_PONG:
-        meet("sync", 8 + GROUP, 256)
+        meet("sync", GROUP)
 
 
 @gluon.jit
 def give_turn(GROUP: gl.constexpr, PING_PONG: gl.constexpr):
     """Let that group issue its products, without waiting."""
     if PING_PONG:
-        meet("arrive", 8 + GROUP, 256)
+        meet("arrive", GROUP)
 
 
 @gluon.jit
-def meet(DO: gl.constexpr, BARRIER: gl.constexpr, THREADS: gl.constexpr):
-    """Meet at a named barrier, of which "sync" waits for all of its threads and "arrive" does not.
+def meet(DO: gl.constexpr, GROUP: gl.constexpr):
+    """Meet at a group's named barrier, where "sync" waits for 128 threads that "arrive", which does not.
 
-    Turns have 8 to 10, for 128 threads that arrive and 128 that wait. Triton itself uses 0 to 4 for up to five
-    partitions.
+    They are 8 to 10. Triton itself uses 0 to 4 for up to five partitions.
     """
     zero = gl.to_tensor(0)
     gl.inline_asm_elementwise(
-        f"bar.{DO} {BARRIER}, {THREADS}; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
+        f"bar.{DO} {8 + GROUP}, 256; mov.b32 $0, $1;", "=r,r", [zero], dtype=gl.int32, is_pure=False, pack=1
     )

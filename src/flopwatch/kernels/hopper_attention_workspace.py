@@ -25,7 +25,7 @@ _MOST_STREAMS = 16
 
 
 def pointers_of(seq_lens: torch.Tensor | None, programs: int) -> tuple[torch.Tensor | None, ...]:
-    """Return what the kernel is given of lengths: them, the counter and where tiles are told; or None three times.
+    """Return what the kernel is given of lengths: them, the counters and where tiles are told; or None three times.
 
     Args:
         seq_lens: (B,), int32, contiguous; None where there are none.

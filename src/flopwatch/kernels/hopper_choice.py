@@ -77,7 +77,7 @@ _OF_LENGTHS: MappingProxyType[tuple[int, bool], Mapping[int, str]] = MappingProx
 )
 #: Elements of Q from which these are taken: of 2**21 the plain kernel was 1.29 times as fast (4x8x1024x64, H100,
 #: 2026-11-26, ``results/h100``). Of 512 positions so many times as many, but for the widest head_dim: of 2**22 the
-#: plain one was up to 1.16 times as fast there, and of 2**24 it was nowhere (decision 10).
+#: plain one was up to 1.15 times as fast as any there, and of 2**24 it was nowhere (decision 10).
 _FEWEST_OF_LENGTHS, _TIMES_OF_SHORT, _WIDEST = 2**22, 2, 256
 #: Of few rows: four programs that share K, and two; in the same timings the fastest with so many, nearly everywhere.
 _THIN = tuple(THIN[name] for name in ("thin 64x128/4 w4 s4 pdl", "thin 64x128/2 w4 s5 pdl"))

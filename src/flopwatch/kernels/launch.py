@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Triton calls a pointer aligned that is a multiple of so many bytes, and of a pointer asks nothing else.
 ALIGNMENT = 16
+#: Of a key as `key_of` gives it, where the shape and the device of the first tensor are.
+SHAPE, DEVICE = 1, 4
 #: Sets of arguments that a function keeps; with more it begins anew, and pays for Triton's dispatch once each.
 CAPACITY = 4096
 #: Makes a kernel's pointers of the stream, of those that a call hands over and of that of what it returns. With them
@@ -255,8 +257,9 @@ def key_of(
         others: every other argument of the call.
         more: tensors after these, in the order in which the kernel has them.
 
-    >>> key_of(torch.zeros(2, 3), torch.zeros(()), (True,))[0][:4]
-    ((True,), torch.Size([2, 3]), (3, 1), torch.float32)
+    >>> key, _ = key_of(torch.zeros(2, 3), torch.zeros(()), (True,))
+    >>> key[:4], key[SHAPE], key[DEVICE]
+    (((True,), torch.Size([2, 3]), (3, 1), torch.float32), torch.Size([2, 3]), device(type='cpu'))
     """
     if type(first) not in PLAIN_TENSORS or type(second) not in PLAIN_TENSORS:
         return None, ()

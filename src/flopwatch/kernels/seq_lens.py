@@ -9,28 +9,36 @@ import torch
 from flopwatch.kernels import launch
 from flopwatch.kernels.operands import check_on_one_gpu
 
-#: Tensors whose values were read, by their ids: with torch's count of writes to them before, the longest of them, and
-#: where they lie. A `WeakTensorKeyDictionary` of torch's takes 1.1 us for what takes 0.2 here (2026-11-25, torch 2.13).
-_checked: dict[int, tuple[weakref.ref[torch.Tensor], int, int, int]] = {}
+#: Tensors whose values were read, by their ids: with torch's count of writes to them before, the longest of them, where
+#: they lie, and on which device. A `WeakTensorKeyDictionary` of torch's takes 1.1 us for what takes 0.2 here
+#: (2026-11-25, torch 2.13).
+_checked: dict[int, tuple[weakref.ref[torch.Tensor], int, int, int, torch.device]] = {}
 
 
-def address_if_checked(seq_lens: torch.Tensor, shape: torch.Size) -> int | None:
+def address_if_checked(seq_lens: torch.Tensor, shape: torch.Size, device: torch.device) -> int | None:
     """Return where these very lengths lie if `check_seq_lens` has read them, and torch has counted no write since.
+
+    What is assigned to the `.data` of a tensor torch does not count: that it lies elsewhere is seen, or has another
+    dtype or shape.
 
     Args:
         seq_lens: a tensor.
         shape: of the queries.
+        device: likewise.
     """
     known = _checked.get(id(seq_lens))
     if known is None:
         return None
-    tensor, writes, longest, address = known
+    tensor, writes, longest, address, where = known
     unchanged = (
         tensor() is seq_lens
-        and longest <= shape[-2]
         and writes == seq_lens._version  # noqa: SLF001 - has no public name
-        and shape[0] == seq_lens.numel()  # what is assigned to its `.data` is not counted
         and address == seq_lens.data_ptr()
+        and where == device
+        and seq_lens.dtype is torch.int32
+        and seq_lens.shape == shape[:1]
+        and len(shape) > 2  # noqa: PLR2004 - (B, H, S, D) or (B*H, S, D)
+        and longest <= shape[-2]
     )
     return address if unchanged else None
 
@@ -38,7 +46,7 @@ def address_if_checked(seq_lens: torch.Tensor, shape: torch.Size) -> int | None:
 def _remember(seq_lens: torch.Tensor, writes: int, longest: int) -> None:
     place = id(seq_lens)
     tensor = weakref.ref(seq_lens, lambda _: _checked.pop(place, None))
-    _checked[place] = (tensor, writes, longest, seq_lens.data_ptr())
+    _checked[place] = (tensor, writes, longest, seq_lens.data_ptr(), seq_lens.device)
 
 
 def check_seq_lens(seq_lens: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> None:
@@ -79,7 +87,7 @@ def check_seq_lens(seq_lens: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> 
             "  why: a length is that of a batch entry's queries and of its keys\n"
             "  do:  pad them to the same length, or call once for each entry, without seq_lens"
         )
-    if address_if_checked(seq_lens, q.shape) is None and _has_readable_values(seq_lens):
+    if address_if_checked(seq_lens, q.shape, q.device) is None and _has_readable_values(seq_lens):
         counts = not seq_lens.is_inference()  # else torch counts no writes
         writes = seq_lens._version if counts else 0  # noqa: SLF001 - as above; before values that another thread may write
         values = seq_lens.tolist()
