@@ -138,6 +138,14 @@ class EncoderAttention(Attention):
     providers: ClassVar = {}
 
 
+class PaddedAttention(Attention):
+    """Attention of long sequences whose lengths differ, which has a kernel of its own on Hopper."""
+
+    params = (("8x16x2048x64", "8x16x2048x128"), ("lengths",))
+    small: ClassVar = {"shape": "3x2x40x64"}
+    providers: ClassVar = {}
+
+
 class ImageAttention(Attention):
     """Attention over the patches of images, whose numbers are often odd.
 

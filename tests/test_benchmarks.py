@@ -41,6 +41,7 @@ COUNTS = {
     "Matmul": (11, 7),
     "MatmulFp8": (5, 5),
     "MatmulSizes": (10, 0),
+    "PaddedAttention": (2, 0),
     "VectorAdd": (3, 3),
     "VectorAddSizes": (4, 0),
     "WeightGradient": (3, 0),
