@@ -1,8 +1,8 @@
 """Race tiles for float8 products: ``python -m evidence.fp8_candidates OUT.json [--seconds N]``, on an H200.
 
-Everything that `triton_matmul_fp8` takes only where a table says so, on the points of `evidence.peered` and at a few
-rows more, against torch._scaled_mm and the plain kernel with sums of the same kind. What is written can be continued;
-see `evidence.candidates`.
+Everything that `triton_matmul_fp8` takes only where a table or a rule says so, on the points of `evidence.peered` and
+at a few rows more, against torch._scaled_mm and the plain kernel with sums of the same kind. What is written can be
+continued; see `evidence.candidates`.
 
 ``python -m evidence.fp8_candidates choose OUT.json`` writes the winners into that table (`evidence.routes`), and needs
 no GPU. With --held-out the products are others, which no table has, and the one candidate is what calls take there by
@@ -63,7 +63,7 @@ FEW_ROWS = (
 )
 #: Products that no table has: of layers of language models, and sizes between those that were raced.
 HELD_OUT = (
-    *("8x5120x5120", "48x8192x4096", "96x4096x4096", "700x4096x14336", "1024x4096x4096", "1280x5120x5120"),
+    *("8x5120x5120", "48x8192x4096", "112x8192x8192", "700x4096x14336", "1024x4096x4096", "1280x5120x5120"),
     *("2048x14336x4096", "2304x2304x2304", "3008x3008x3008", "5120x5120x5120", "10240x8192x4096"),
 )
 #: Hopper's configurations that are raced there beside the thin ones: the best of those of 64 rows, whole,

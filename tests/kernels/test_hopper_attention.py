@@ -75,7 +75,8 @@ def clearing(ptx):
 
 def exchange(ptx):
     starts = {"mbarrier.try_wait": "wait", "bar.": "barrier", "mbarrier.arrive.shared::cta.b64": "arrive"}
-    starts |= {"ld.volatile.global": "load", "st.global": "store", "atom.": "count"}
+    starts |= {"ld.volatile.global": "load", "st.global": "store"}
+    starts |= {"atom.global.gpu.relaxed": "count", "atom.global.gpu.acq_rel": "end"}
     lines = [line.strip() for line in ptx.splitlines()]
     bare = [line.partition(" ")[2].strip() if line.startswith("@") else line for line in lines]
     return [what for line in bare for start, what in starts.items() if line.startswith(start)]
@@ -236,7 +237,7 @@ def test_the_compiler_moves_no_access_past_the_barriers_at_which_a_tile_is_told(
     assert order.count("store") == 2 * 3 + 2
     told, ended = order.rsplit("wait store store store barrier arrive", 1)
     assert told.count("count") == 1  # the next tile's number
-    assert [what for what in ended.split() if what in {"count", "store"}][:3] == ["count", "store", "store"]
+    assert [what for what in ended.split() if what in {"count", "end", "store"}][:3] == ["end", "store", "store"]
 
 
 @pytest.mark.parametrize("taken", OF_LENGTHS)

@@ -394,7 +394,7 @@ def test_lengths_take_what_was_raced_of_the_nearest_positions(head_dim: int, cau
 
 @pytest.mark.parametrize("recording", ["h100/fp8-candidates-2026-11-25.json", "h200/fp8-candidates-2026-11-24.json"])
 def test_products_of_float8_take_what_was_faster_than_the_plain_kernel_at_all_that_was_raced(recording: str) -> None:
-    """By medians of rounds; the estimate was fitted to none of these."""
+    """By medians of rounds; the estimate was fitted to none of these, though its least sizes were."""
     of_plain, of_fastest = [], []
     for outcome in from_json((EVIDENCE / recording).read_bytes(), Findings).outcomes:
         seconds = {entry.name: entry.seconds for entry in outcome.entries if entry.seconds}
@@ -404,19 +404,30 @@ def test_products_of_float8_take_what_was_faster_than_the_plain_kernel_at_all_th
         if config is None:
             assert n == 14336, "more tiles of few rows than multiprocessors"
             continue
-        # Of tiles that take long the race has none that come early.
-        taken = seconds.get(str(config)) or seconds[str(replace(config, dependent=False))]
+        taken = seconds[str(config)]
         of_plain.append(seconds["plain"] / taken)
         of_fastest.append(min(value for name, value in seconds.items() if name != "torch") / taken)
 
     assert len(of_plain) > 20
     assert min(of_plain) > 1.02
-    assert min(of_fastest) > 0.8
-    assert math.prod(of_fastest) ** (1 / len(of_fastest)) > 0.94
+    assert min(of_fastest) > 0.86
+    assert math.prod(of_fastest) ** (1 / len(of_fastest)) > 0.96
+
+
+@pytest.mark.parametrize(
+    ("shape", "early"),
+    [((1024, 1024, 1024), True), ((4096, 4096, 4096), True), ((6144, 6144, 6144), False), ((128, 8192, 8192), False)],
+)
+def test_products_of_float8_come_early_where_that_was_faster(shape: tuple[int, int, int], early: bool) -> None:
+    config = fp8_product_config(*shape, processors=132, promotes=False)
+
+    assert config is not None
+    assert config.dependent == early
 
 
 def test_products_of_float8_with_few_multiplications_take_the_plain_kernel() -> None:
-    assert fp8_product_config(768, 768, 768, processors=132, promotes=False) is None
+    assert fp8_product_config(1024, 2048, 384, processors=132, promotes=False) is None
+    assert fp8_product_config(96, 4096, 4096, processors=132, promotes=False) is None, "much of the GPU would be idle"
     assert fp8_product_config(16, 1024, 4096, processors=132, promotes=False) is None
     assert fp8_product_config(16, 16384, 4096, processors=132, promotes=False) is None
 

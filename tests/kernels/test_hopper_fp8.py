@@ -195,6 +195,7 @@ CHOICES = (
         str(FP8_TILES[0]),
         "512, 512, 384, True, True, True, float8_e4m3fn, float8_e4m3fn, bfloat16",
     ),
+    ("plain", "", "2048, 2048, 4096, True, True, True, float8_e4m3fn, float8_e4m3fn, bfloat16"),
 )
 #: Runs in a process of its own, in which kernels are not interpreted: prints the kernels that calls would launch.
 PRETENDED = """
@@ -223,6 +224,7 @@ CALLS = {
     "a tile that has no registers to promote": lambda: multiply(512),
     "ruled": lambda: multiply(2048, 2048, 2048),
     "ruled, fast": lambda: multiply(2048, 2048, 2048, use_fast_accum=True),
+    "of which a table has the plain kernel": lambda: multiply(2048, 2048, 4096),
     "ruled, few rows": lambda: multiply(16, 4096, 4096),
     "ruled, of float32": lambda: multiply(2048, 2048, 2048, out_dtype=torch.float32),
     "ruled, copied along K": lambda: multiply(2048, 2048, 2048, by_columns=False),
@@ -239,18 +241,20 @@ for name, call in CALLS.items():
 
 
 @pytest.mark.skipif(HAS_GPU, reason="torch asks the real GPU")
-@pytest.mark.parametrize(("device", "kernel"), [("h200", "hopper_matmul_kernel"), ("h100", "matmul_fp8_kernel")])
-def test_what_a_table_knows_or_the_rule_has_takes_the_kernel_for_hopper(
-    tmp_path: Path, device: str, kernel: str
-) -> None:
+@pytest.mark.parametrize("device", ["h200", "h100", "l40s"])
+def test_what_a_table_knows_or_the_rule_has_takes_the_kernel_for_hopper(tmp_path: Path, device: str) -> None:
+    """The table is an H200's, and an L40S has other tensor cores."""
+    plain, hopper, thin = "matmul_fp8_kernel", "hopper_matmul_kernel", "thin_matmul_kernel"
+    ruled, ruled_thin = (plain, plain) if device == "l40s" else (hopper, thin)
     lines = run(PRETENDED, str(write_table(tmp_path, CHOICES)), device, deadline_s=DEADLINE_S)
 
     found = dict(line.split("|") for line in lines)
-    assert found.pop("known") == kernel
+    assert found.pop("known") == (hopper if device == "h200" else plain)
+    assert found.pop("of which a table has the plain kernel") == (plain if device == "h200" else ruled)
     for name in ("ruled", "ruled, fast", "ruled, copied along K", "ruled, copied to longer rows"):
-        assert found.pop(name) == "hopper_matmul_kernel"
-    assert found.pop("ruled, few rows") == "thin_matmul_kernel"
-    assert set(found.values()) == {"matmul_fp8_kernel"}
+        assert found.pop(name) == ruled
+    assert found.pop("ruled, few rows") == ruled_thin
+    assert set(found.values()) == {plain}
     assert len(found) == 7
 
 

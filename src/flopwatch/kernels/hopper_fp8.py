@@ -1,6 +1,6 @@
 """Products of float8 with scales by `hopper_matmul_kernel`: configurations, and the launch.
 
-Chosen by `triton_matmul_fp8` where a table says so (`flopwatch.kernels.routes`).
+Chosen by `triton_matmul_fp8` where a table or a rule says so (`flopwatch.kernels.routes`).
 """
 
 from __future__ import annotations

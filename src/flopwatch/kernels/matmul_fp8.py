@@ -58,7 +58,8 @@ FP8_AUTOTUNE: tuple[MatmulConfig, ...] = (
 #: What is chosen from where each step's sum is added in registers of its own: no thread holds more than 64 elements of
 #: a tile, since it needs them twice (128x256 would spill 216 bytes), and no warpgroup more than 64 rows, or ptxas
 #: serialises its products (warning C7514, with 128 rows of four warps). Registers as above: 191, 193, 199, 114, 115,
-#: 80; nothing spills. ``python -m flopwatch static --device h200 -k MatmulFp8`` tells these anew.
+#: 80; nothing spills. ``FLOPWATCH_KERNELS=plain python -m flopwatch static --device h200 -k MatmulFp8`` tells these
+#: anew.
 FP8_PROMOTED_AUTOTUNE: tuple[MatmulConfig, ...] = (
     _fp8(128, 128, 128, 8, 4),
     _fp8(64, 256, 128, 8, 4),
@@ -126,7 +127,7 @@ def triton_matmul_fp8(  # noqa: PLR0917 - that of `torch._scaled_mm`
     product is large.
 
     The first call of each (M, N, K) and layout compiles and times a short list of configurations, unless a table has
-    what was measured (`flopwatch.kernels.routes`).
+    what was measured, or a rule what is near that (`flopwatch.kernels.routes`).
 
     GPUs whose matrix units do not take e4m3fn get float16 copies of both operands, which are exact: NVIDIA's before
     compute capability 8.9, for which Triton compiles no e4m3fn, and AMD's gfx942, whose float8 formats (fnuz) are

@@ -4,7 +4,7 @@ A product of so few rows takes as long as B takes to come from memory, if enough
 bandwidth times the time that a byte takes. Of an H200 that is 4.8 TB/s times, guessed, 1 us, or 36 KB for each of 132
 multiprocessors; B of 4096 x 4096 is no more than 127 KB for each. So the rings below hold a third of that, or more.
 
-Chosen by `triton_matmul_fp8` where a table says so (`flopwatch.kernels.routes`).
+Chosen by `triton_matmul_fp8` where a table or a rule says so (`flopwatch.kernels.routes`).
 """
 
 from __future__ import annotations
