@@ -6,7 +6,8 @@ continued; see `evidence.candidates`.
 
 ``python -m evidence.fp8_candidates choose OUT.json`` writes the winners into that table (`evidence.routes`), and needs
 no GPU. With --held-out the products are others, which no table has, and the one candidate is what calls take there by
-the rule of `flopwatch.kernels.hopper_choice`.
+the rule of `flopwatch.kernels.hopper_choice`. ``python -m evidence.fp8_candidates ruled OUT.json ...`` tells how fast
+that was in races of the others, and needs no GPU either.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 
-from evidence.candidates import main
+from evidence.candidates import Findings, geometric_mean, main
 from evidence.matmul_candidates import PLAIN_BELOW, PROCESSORS, MatmulExperiment, dealt_out, promising
 from evidence.peer_shapes import FP8_FEW, FP8_SCALES, FP8_SUMS, LANGUAGE_MODEL, MATMUL_FP8, sizes
 from evidence.race import Contest, Point
@@ -41,7 +42,7 @@ from flopwatch.kernels.workspace import Workspace
 from flopwatch.measure.inputs import input_bytes
 from flopwatch.measure.numbers import difference
 from flopwatch.measure.timer import COLD_L2_FACTOR, MAX_INPUT_SETS
-from flopwatch.model import Case, Choice
+from flopwatch.model import Case, Choice, from_json
 from flopwatch.poison import PoisonedAllocations
 
 if TYPE_CHECKING:
@@ -295,7 +296,64 @@ class Fp8Experiment(MatmulExperiment):
         return Choice(kernel=kernel, config=winner, key=key)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ruled:
+    """How fast what the rule takes was at a point of a race, by medians of rounds.
+
+    Attributes:
+        point: its name.
+        of_plain: in units of the plain kernel's speed; None where that is what it takes.
+        of_fastest: likewise, of the fastest of the candidates and the plain kernel.
+    """
+
+    point: str
+    of_plain: float | None = None
+    of_fastest: float | None = None
+
+
+def ruled(place: Path) -> list[Ruled]:
+    """Read a race, and find what the rule takes at its points.
+
+    Raises:
+        KeyError: that was not raced at one of them.
+    """
+    found = []
+    for outcome in from_json(place.read_bytes(), Findings).outcomes:
+        shape, _scales, sums = map(str, outcome.point.values)
+        seconds = {entry.name: entry.seconds for entry in outcome.entries if entry.seconds and entry.name != "torch"}
+        config = fp8_product_config(*sizes(shape), processors=PROCESSORS, promotes=sums != "fast")
+        if config is None:
+            found.append(Ruled(point=outcome.point.name))
+            continue
+        own = seconds[str(config)]
+        of_plain, of_fastest = seconds[PLAIN] / own, min(seconds.values()) / own
+        found.append(Ruled(point=outcome.point.name, of_plain=of_plain, of_fastest=of_fastest))
+    return found
+
+
+def told(points: Sequence[Ruled]) -> str:
+    """Tell how fast that was on the whole.
+
+    >>> told([Ruled(point="a", of_plain=2.0, of_fastest=0.5), Ruled(point="b")])
+    '2.00 to 2.00 of the plain kernel, 2.00 in the mean; 0.50 to 0.50 of the fastest, 0.50 in the mean; plain at b'
+    """
+    parts = []
+    of_plain = [each.of_plain for each in points if each.of_plain is not None]
+    of_fastest = [each.of_fastest for each in points if each.of_fastest is not None]
+    for who, speeds in (("the plain kernel", of_plain), ("the fastest", of_fastest)):
+        if speeds:
+            mean = geometric_mean(speeds)
+            parts.append(f"{min(speeds):.2f} to {max(speeds):.2f} of {who}, {mean:.2f} in the mean")
+    rest = [each.point for each in points if each.of_plain is None]
+    return "; ".join(parts + ([f"plain at {', '.join(rest)}"] if rest else []))
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["ruled"]:
+        sys.exit("name the races that it is told of, such as evidence/h100/fp8-candidates-2026-11-25.json")
+    if sys.argv[1:2] == ["ruled"]:
+        sys.stdout.writelines(f"{place}: {told(ruled(Path(place)))}\n" for place in sys.argv[2:])
+        sys.exit()
     if {"--held-out", "choose"} <= set(sys.argv):
         sys.exit("what is held out decides nothing: choose from the races of the others")
     if not {"--table", "choose"} & set(sys.argv) and not torch.cuda.is_available():

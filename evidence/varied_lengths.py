@@ -303,8 +303,15 @@ def _means(race: Findings) -> str:
     means = " and ".join(
         f"{statistics.geometric_mean(found):.3f} of {_NAMES[name]}" for name, found in speeds.items() if found
     )
-    taken = statistics.geometric_mean(_taken(each)[1] for each in raced)
-    return f"The geometric mean of the fastest is {means}, and that of what calls take {taken:.3f} of {_NAMES[PLAIN]}."
+    taken: dict[str, list[float]] = {}
+    for each in raced:
+        taken.setdefault(each.point.group, []).append(_taken(each)[1])
+    every = statistics.geometric_mean(itertools.chain(*taken.values()))
+    groups = ", ".join(f"{group} {statistics.geometric_mean(found):.2f}" for group, found in taken.items())
+    return (
+        f"The geometric mean of the fastest is {means}, and that of what calls take {every:.3f} of {_NAMES[PLAIN]}: "
+        f"{groups}."
+    )
 
 
 if __name__ == "__main__":

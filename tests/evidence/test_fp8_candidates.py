@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import evidence
 import pytest
+from evidence.candidates import geometric_mean
 from evidence.fp8_candidates import (
     _SMALL,
     CEILING_EPS,
@@ -16,6 +21,8 @@ from evidence.fp8_candidates import (
     candidates,
     drawn,
     multiply,
+    ruled,
+    told,
 )
 from evidence.matmul_candidates import PROCESSORS
 from evidence.peer_shapes import FP8_FEW, FP8_SUMS, MATMUL_FP8, sizes
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EXPERIMENT = Fp8Experiment()
+RECORDED = Path(evidence.__file__).parent
 
 
 def test_the_points_are_those_of_the_peers_and_a_few_rows_more() -> None:
@@ -61,6 +69,44 @@ def test_what_is_held_out_is_in_no_race_and_has_what_the_rule_takes_as_its_candi
         ruled = fp8_product_config(*sizes(shape), processors=PROCESSORS, promotes=sums != "fast")
         assert list(held_out.raced(shape, sums)) == ([] if ruled is None else [str(ruled)])
         assert len(held_out.compilations(point)) == len(held_out.raced(shape, sums))
+
+
+@pytest.mark.parametrize(
+    ("recording", "plain"),
+    [
+        ("h100/fp8-candidates-2026-11-25.json", []),
+        # More tiles of few rows than multiprocessors.
+        ("h200/fp8-candidates-2026-11-24.json", ["16x14336x4096 tensor fast"]),
+    ],
+)
+def test_what_the_rule_takes_was_faster_than_the_plain_kernel_at_all_that_was_raced(
+    recording: str, plain: list[str]
+) -> None:
+    """By medians of rounds; the estimate was fitted to none of these, though its least sizes were."""
+    points = ruled(RECORDED / recording)
+    of_plain = [each.of_plain for each in points if each.of_plain is not None]
+    of_fastest = [each.of_fastest for each in points if each.of_fastest is not None]
+
+    assert [each.point for each in points if each.of_plain is None] == plain
+    assert len(of_plain) == len(of_fastest) > 20
+    assert min(of_plain) > 1.02
+    assert min(of_fastest) > 0.86
+    assert geometric_mean(of_fastest) > 0.96
+
+
+def test_what_the_rule_takes_is_told_of_each_recording_without_a_gpu() -> None:
+    place = RECORDED / "h100" / "fp8-candidates-2026-11-25.json"
+
+    done = subprocess.run(
+        [sys.executable, "-m", "evidence.fp8_candidates", "ruled", str(place)],
+        cwd=RECORDED.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == f"{place}: {told(ruled(place))}\n"
+    assert "of the plain kernel" in done.stdout
 
 
 @pytest.mark.parametrize("sums", FP8_SUMS)

@@ -69,7 +69,7 @@ def test_a_race_is_told_by_point_and_as_a_whole() -> None:
     assert "| 64x32x512x64 causal | 0.47 | a | 20.00 µs | 2.00 |  | 0.25 | a b | 1.60 |" in text
     assert text.count("512x64") == 1
     assert "The geometric mean of the fastest is 2.000 of the plain kernel" in text
-    assert text.endswith("and that of what calls take 1.600 of the plain kernel.")
+    assert text.endswith("and that of what calls take 1.600 of the plain kernel: 64 causal 1.60.")
 
 
 def test_where_nothing_else_is_taken_it_is_the_plain_kernel() -> None:

@@ -171,7 +171,7 @@ def _again(
         return None, None  # a scale of another type may equal one that gives other numbers
     key, addresses = key_of(q, k, others, v)
     if key is not None and seq_lens is not None:
-        shape: Any = key[SHAPE]  # torch takes 0.1 us to tell either of `q` again
+        shape: Any = key[SHAPE]  # as torch told them of `q`, which takes it a while
         device: Any = key[DEVICE]
         address = address_if_checked(seq_lens, shape, device)
         if address is None or not seq_lens.is_contiguous():

@@ -145,8 +145,9 @@ def fp8_product_config(m: int, n: int, k: int, *, processors: int, promotes: boo
     """Return the configuration for a product of float8 by columns; None where the plain kernel is to be launched.
 
     Two elements are a pair of 16 bits: read, and multiplied by another pair, in the time of one such element. So the
-    estimate is that of 16 bits, with half of K. Where it chooses anything, that was 1.03 to 3.5 times as fast as the
-    plain kernel in the races of `_FEWEST_FP8`, and in the mean 0.97 of the fastest, at least 0.87.
+    estimate is that of 16 bits, with half of K. ``python -m evidence.fp8_candidates ruled RACE.json ...`` tells what
+    that is worth: in the two races of `_FEWEST_FP8` 1.03 to 3.51 of the plain kernel's speed, 0.87 of the fastest or
+    more.
 
     Args:
         m: rows of A.
