@@ -477,6 +477,7 @@ LEFT_OUT: dict[str, str] = {
     "evidence": _NO_GPU,
     "evidence.campaign": "runs the others",
     "evidence.changepoints": _NO_GPU,
+    "evidence.fp8_candidates ruled": _NO_GPU,
     "evidence.lasting": _NO_GPU,
     "evidence.prediction": _NO_GPU,
     "evidence.l2_swizzle predict": _NO_GPU,
