@@ -9,7 +9,7 @@ from evidence.forms.suites import ODD, PRODUCTS, VARIED, WHOLE, AttentionForms, 
 
 from flopwatch.kernels import routes
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, HopperAttentionConfig
-from flopwatch.kernels.hopper_choice import lengths_config
+from flopwatch.kernels.hopper_choice import fp8_product_config, lengths_config, product_config
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS
 from flopwatch.kernels.hopper_matmul import HopperConfig
 from flopwatch.kernels.hopper_short import ShortConfig
@@ -36,6 +36,8 @@ FIELDS: dict[type, tuple[str, ...]] = {
     ShortConfig: ("warps", "row_step", "turned", "dependent"),
     ThinConfig: ("num_warps", "upright", "dependent"),
 }
+#: M, N and K of the products that rules are asked about.
+SIDES = (64, 96, 128, 144, 256, 320, 384, 512, 640, 768, 1024, 2048, 2304, 4096, 5000, 6144, 8192, 11008, 16384)
 FORMS = Path(__file__).parents[2] / "evidence" / "forms"
 
 
@@ -96,8 +98,9 @@ def test_of_lengths_there_is_a_form_of_what_calls_take() -> None:
     assert {each for each in taken if each[2]} <= varied
 
 
-def test_of_products_there_is_a_form_for_all_that_tables_have() -> None:
-    taken = {
+def products_of_forms() -> set[object]:
+    """Return what the forms of products branch on."""
+    found: set[object] = {
         together("16 bits", PRODUCTS[form])
         for form in ProductForms.params[0]
         if not form.startswith("plain") and form in PRODUCTS
@@ -105,7 +108,11 @@ def test_of_products_there_is_a_form_for_all_that_tables_have() -> None:
     for form in Fp8Forms.params[0]:
         kind, name = form.split(": ")
         sums = kind.split()[0]
-        taken.add(together(sums, fp8_config(sums, name)))
+        found.add(together(sums, fp8_config(sums, name)))
+    return found
+
+
+def test_of_products_there_is_a_form_for_all_that_tables_have() -> None:
     tabled = set()
     for (_gpu, key), (_kernel, name) in routes.known_routes((*routes.PRODUCTS, *routes.FP8_PRODUCTS), TABLES).items():
         if "float8" in key:
@@ -114,7 +121,21 @@ def test_of_products_there_is_a_form_for_all_that_tables_have() -> None:
         else:
             tabled.add(together("16 bits", PRODUCTS[name]))
 
-    assert tabled <= taken
+    assert tabled <= products_of_forms()
+
+
+def test_of_products_there_is_a_form_for_all_that_rules_take() -> None:
+    ruled = {}
+    for sizes, by_columns in itertools.product(itertools.product(SIDES, repeat=3), (False, True)):
+        of_16_bits = product_config(*sizes, processors=132, by_columns=by_columns)
+        fast, promoted = (fp8_product_config(*sizes, processors=132, promotes=promotes) for promotes in (False, True))
+        for kind, config in (("16 bits", of_16_bits), ("fast", fast), ("float32", promoted)):
+            if config is not None:
+                ruled[together(kind, config)] = f"{kind}: {config}"
+    taken = products_of_forms()
+
+    assert len(ruled) >= 51
+    assert [text for branches, text in ruled.items() if branches not in taken] == []
 
 
 def test_of_each_kernel_for_products_there_is_a_form_by_columns() -> None:
