@@ -89,8 +89,8 @@ PRODUCTS = tuple(
 )
 FP8 = (
     Group(name="fast sums, all", points=(*_FP8, *_FP8_ROWS), peer="torch", mean=1.0),
-    Group(name="fast sums, a scale a tensor", points=_FP8, peer="torch"),
-    Group(name="fast sums, a scale a row", points=_FP8_ROWS, peer="torch"),
+    Group(name="fast sums, a scale a tensor", points=_FP8, peer="torch", mean=1.0),
+    Group(name="fast sums, a scale a row", points=_FP8_ROWS, peer="torch", mean=1.0),
     Group(name="sums in float32", points=_products_fp8(FP8_FEW, "tensor", "float32"), peer="torch", mean=1.0),
 )
 ATTENTION_GROUPS = (
