@@ -99,6 +99,12 @@ def gate(session: nox.Session) -> None:
 
 
 @nox.session(requires=["environment"], venv_backend="none", default=False)
+def architectures(session: nox.Session) -> None:
+    """Compile the plain kernels' lists for a GPU of each architecture. After `--`: --device NAME,..., --page FILE."""
+    _python(session, "-m", "evidence.architectures", *_arguments(session))
+
+
+@nox.session(requires=["environment"], venv_backend="none", default=False)
 def bench(session: nox.Session) -> None:
     """Compare what the host's part costs with the committed baseline. After `--`: record, noise, options of pytest."""
     _python(session, "-m", "benchmarks_host", *_arguments(session))

@@ -475,6 +475,7 @@ _NO_GPU = "needs no GPU"
 #: What is no step: a program under evidence/, with its verb where only that is none, and why.
 LEFT_OUT: dict[str, str] = {
     "evidence": _NO_GPU,
+    "evidence.architectures": _NO_GPU,
     "evidence.campaign": "runs the others",
     "evidence.changepoints": _NO_GPU,
     "evidence.fp8_candidates ruled": _NO_GPU,

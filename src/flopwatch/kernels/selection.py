@@ -1,7 +1,7 @@
 """Which kernel and which configuration fit the GPU at hand, decided by its capabilities and never by its name.
 
-One matmul and one attention kernel serve every architecture; what differs is the configuration. On Hopper a call without
-one may take another kernel than these (`flopwatch.kernels.routes`).
+One matmul and one attention kernel serve every architecture; what differs is the configuration. On Hopper a call
+without one may take another kernel than these (`flopwatch.kernels.routes`).
 """
 
 from __future__ import annotations

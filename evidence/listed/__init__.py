@@ -1,0 +1,1 @@
+"""Calls that have tuners compile all that the plain kernels' lists have."""
