@@ -17,7 +17,7 @@ from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
-from flopwatch.kernels import flash_attention, launch, triton_matmul, vector_add
+from flopwatch.kernels import flash_attention, launch, triton_matmul, triton_matmul_fp8, vector_add
 from flopwatch.kernels.launch import Launched, Launches, key_of
 
 if TYPE_CHECKING:
@@ -70,20 +70,29 @@ def given(launches: Launches) -> list[object]:
 GRAPH = """
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from flopwatch.kernels import flash_attention, triton_matmul, vector_add
+from flopwatch.kernels import flash_attention, triton_matmul, triton_matmul_fp8, triton_matmul_fp32, vector_add
 
 def backend(module, _inputs):
     print(*(node.target for node in module.graph.nodes if node.op == "call_function"))
     return module.forward
 
-def layer(a, b, q, k):
+def layer(a, b, q, k, seq_lens, a8, scale):
     first = flash_attention(q, q, q, causal=True, sm_scale=0.5)
-    return vector_add(triton_matmul(a, b), a), first, flash_attention(q, k, k, out_dtype=torch.bfloat16)
+    return (
+        vector_add(triton_matmul(a, b), a),
+        first,
+        flash_attention(q, k, k, out_dtype=torch.bfloat16),
+        flash_attention(q, q, q, seq_lens=seq_lens),
+        triton_matmul_fp8(a8, a8, scale, scale, out_dtype=torch.float16),
+        triton_matmul_fp32(a.float(), b.float()),
+    )
 
 with FakeTensorMode():
     shapes = (64, 64), (2, 2, 64, 32), (2, 1, 48, 32)
     a, q, k = (torch.empty(shape, device="cuda", dtype=torch.bfloat16) for shape in shapes)
-    for out in torch.compile(layer, backend=backend, fullgraph=True)(a, a, q, k):
+    seq_lens, scale = torch.empty(2, device="cuda", dtype=torch.int32), torch.empty((), device="cuda")
+    a8 = torch.empty((64, 64), device="cuda", dtype=torch.float8_e4m3fn)
+    for out in torch.compile(layer, backend=backend, fullgraph=True)(a, a, q, k, seq_lens, a8, scale):
         print(*out.shape, out.dtype, out.device)
 """
 
@@ -381,14 +390,23 @@ def test_tritons_own_method_is_found_below_what_says_that_it_wraps_it(monkeypatc
 def test_a_compiled_graph_has_one_node_for_each_call() -> None:
     printed = subprocess.check_output([sys.executable, "-c", GRAPH], text=True)
 
-    assert printed.splitlines() == [
-        " ".join(
-            f"flopwatch.{name}.default"
-            for name in ("flash_attention", "triton_matmul", "vector_add", "flash_attention")
-        ),
+    nodes, *outputs = printed.splitlines()
+    assert [node.removeprefix("flopwatch.").removesuffix(".default") for node in nodes.split()] == [
+        "flash_attention",
+        "triton_matmul",
+        "vector_add",
+        "flash_attention",
+        "flash_attention",
+        "triton_matmul_fp8",
+        "triton_matmul",  # of `triton_matmul_fp32`, whose conversions are methods
+    ]
+    assert outputs == [
         "64 64 torch.bfloat16 cuda:0",
         "2 2 64 32 torch.float16 cuda:0",
         "2 2 64 32 torch.bfloat16 cuda:0",
+        "2 2 64 32 torch.float16 cuda:0",
+        "64 64 torch.float16 cuda:0",
+        "64 64 torch.float32 cuda:0",
     ]
 
 
@@ -407,9 +425,21 @@ def test_a_call_while_something_is_compiled_comes_to_an_end(
 
 @pytest.fixture
 def eager() -> Iterator[list[Callable[[], torch.Tensor]]]:
-    """Calls that launch on a GPU."""
-    a, q = (torch.randn(shape, device="cuda", dtype=torch.float16) for shape in ((256, 256), (2, 4, 256, 64)))
-    yield [lambda: triton_matmul(a, a), lambda: vector_add(a, a), lambda: flash_attention(q, q, q, causal=True)]
+    """Calls that launch on a GPU: the plain kernels, on Hopper others, and one by way of copies."""
+    shapes = (256, 256), (1024, 1024), (777, 5678), (5678, 1234), (2, 4, 256, 64), (4, 16, 1024, 64)
+    a, large, odd, odd_b, q, padded = (torch.randn(shape, device="cuda", dtype=torch.float16) for shape in shapes)
+    a8, scale = large.to(torch.float8_e4m3fn), torch.ones((), device="cuda")
+    seq_lens = torch.tensor([1024, 700, 300, 0], dtype=torch.int32, device="cuda")
+    yield [
+        lambda: triton_matmul(a, a),
+        lambda: triton_matmul(large, large),
+        lambda: triton_matmul(odd, odd_b),
+        lambda: triton_matmul_fp8(a8, a8.T, scale, scale),
+        lambda: vector_add(a, a),
+        lambda: flash_attention(q, q, q, causal=True),
+        lambda: flash_attention(padded, padded, padded, causal=True),
+        lambda: flash_attention(padded, padded, padded, seq_lens=seq_lens),
+    ]
     torch.cuda.synchronize()
 
 

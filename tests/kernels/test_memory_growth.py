@@ -17,7 +17,7 @@ from flopwatch import kernels
 from flopwatch.kernels import flash_attention, triton_matmul, triton_matmul_fp8, triton_matmul_fp32, vector_add
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 ROOT = Path(__file__).parents[2]
 CALLS = 10_000
@@ -192,25 +192,62 @@ def test_what_is_kept_of_each_call_shows(growth: dict[str, int], name: str) -> N
     assert growth[name] >= FEW > MOST_BLOCKS
 
 
-def calls_of(name: str) -> Callable[[], torch.Tensor]:
-    """A call on a GPU, whose result is given back."""
-    a = torch.randn(256, 256, device="cuda", dtype=torch.float16)
-    q = torch.randn(2, 4, 256, 64, device="cuda", dtype=torch.float16)
-    fp8, one = a.to(torch.float8_e4m3fn), torch.ones((), device="cuda")
-    turns: dict[str, Callable[[], torch.Tensor]] = {
-        "flash_attention": lambda: flash_attention(q, q, q, causal=True),
-        "triton_matmul": lambda: triton_matmul(a, a),
-        "triton_matmul_fp8": lambda: triton_matmul_fp8(fp8, fp8.T, one, one),
-        "triton_matmul_fp32": lambda: triton_matmul_fp32(a, a),
-        "vector_add": lambda: vector_add(a, a),
-    }
-    return turns[name]
+def half(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, device="cuda", dtype=torch.float16)
+
+
+def product(m: int, n: int, k: int) -> Callable[[], torch.Tensor]:
+    a, b = half(m, k), half(k, n)
+    return lambda: triton_matmul(a, b)
+
+
+def product_fp8(side: int) -> Callable[[], torch.Tensor]:
+    a, one = half(side, side).to(torch.float8_e4m3fn), torch.ones((), device="cuda")
+    return lambda: triton_matmul_fp8(a, a.T, one, one)
+
+
+def product_fp32(side: int) -> Callable[[], torch.Tensor]:
+    a = half(side, side)
+    return lambda: triton_matmul_fp32(a, a)
+
+
+def addition() -> Callable[[], torch.Tensor]:
+    a = half(256, 256)
+    return lambda: vector_add(a, a)
+
+
+def attention(*shape: int, causal: bool = False, lengths: Sequence[int] = ()) -> Callable[[], torch.Tensor]:
+    q = half(*shape)
+    seq_lens = torch.tensor(lengths, dtype=torch.int32, device="cuda") if lengths else None
+    return lambda: flash_attention(q, q, q, causal=causal, seq_lens=seq_lens)
+
+
+#: What is called on a GPU: the plain kernels, what Hopper has beside them, and what needs a workspace or copies.
+ON_GPU: dict[str, Callable[[], Callable[[], torch.Tensor]]] = {
+    "flash_attention": lambda: attention(2, 4, 256, 64, causal=True),
+    "flash_attention, larger": lambda: attention(4, 16, 1024, 64, causal=True),
+    "flash_attention, lengths": lambda: attention(4, 16, 1024, 64, lengths=(1024, 700, 300, 0)),
+    "triton_matmul": lambda: product(256, 256, 256),
+    "triton_matmul, tensor maps": lambda: product(1024, 1024, 1024),
+    "triton_matmul, tiles shared": lambda: product(2560, 2560, 2560),
+    "triton_matmul, few rows": lambda: product(16, 4096, 4096),
+    "triton_matmul, copies": lambda: product(777, 1234, 5678),
+    "triton_matmul, a copy of B": lambda: product(2504, 2504, 2504),
+    "triton_matmul_fp8": lambda: product_fp8(256),
+    "triton_matmul_fp8, tensor maps": lambda: product_fp8(1024),
+    "triton_matmul_fp32": lambda: product_fp32(256),
+    "vector_add": addition,
+}
+
+
+def test_every_function_that_launches_is_called_on_a_gpu() -> None:
+    assert {name.partition(",")[0] for name in ON_GPU} == set(LAUNCHING)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", LAUNCHING)
+@pytest.mark.parametrize("name", ON_GPU)
 def test_calls_leave_the_gpus_memory_as_it_was(name: str) -> None:
-    call = calls_of(name)
+    call = ON_GPU[name]()
     for _ in range(10):
         call()
     torch.cuda.synchronize()
