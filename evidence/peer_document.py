@@ -19,6 +19,7 @@ from evidence.peer_recorded import Recorded, recorded
 from evidence.peer_records import Beside, Peers, Sitting, factor, kept, unusable, within
 from evidence.peer_shapes import peers_at
 from evidence.samples import FOLDER
+from flopwatch.model import eps_of
 from flopwatch.report.escape import markdown_code
 from flopwatch.static.devices import find_device
 from flopwatch.units import format_seconds
@@ -77,6 +78,16 @@ class Standing:
     def worst(self) -> Beside | None:
         """The point at which we are the slowest."""
         return min(self.held, key=lambda each: _speed(each).estimate, default=None)
+
+    @property
+    def errors(self) -> tuple[float, float] | None:
+        """The largest differences from float64 in eps at these points, ours and those peers'; None where none is known.
+
+        As of `flopwatch.model.Numbers`: of the results' dtype, in units of the reference's largest magnitude.
+        """
+        pairs = [(each.case.head.numbers, each.case.base.numbers) for each in self.held]
+        known = [(eps_of(own), eps_of(theirs)) for own, theirs in pairs if own is not None and theirs is not None]
+        return (max(own for own, _ in known), max(theirs for _, theirs in known)) if known else None
 
     @property
     def verdict(self) -> str:
@@ -183,7 +194,15 @@ def section(peers: Peers, groups: Sequence[Group], *names: str) -> str:
     """Tell how groups stand, then every point; `names` are values that tell their plots apart."""
     standings = [standing(peers, group) for group in groups]
     rows = [_row(each) for each in standings]
-    heads = ("class", "points", "geometric mean", "worst point", "goal", "verdict")
+    heads = (
+        "class",
+        "points",
+        "geometric mean",
+        "worst point",
+        "goal",
+        "verdict",
+        "largest error, and the peer's, eps",
+    )
     parts = [table(heads, rows, left=1)]
     points = list(dict.fromkeys(point for group in groups for point in group.points))
     known = set(points)
@@ -214,6 +233,7 @@ def _row(each: Standing) -> tuple[str, ...]:
         "" if worst is None else f"{factor(worst)} at {' '.join(worst.point[1:])}",
         group.goal,
         each.verdict,
+        "" if each.errors is None else "{:.2f}, {:.2f}".format(*each.errors),
     )
 
 

@@ -115,6 +115,20 @@ def test_a_goal_is_reached_by_its_mean_and_its_worst_point(speeds: tuple[float |
     assert standing(kept(*found), GOAL).verdict == verdict
 
 
+def test_the_largest_errors_of_a_class_are_told() -> None:
+    one, two = (beside(point, "torch", 0.1) for point in TWO)
+    worse = replace(one.case.head, numbers=replace(NUMBERS, max_diff_eps=0.75))
+    peer = replace(two.case.base, numbers=replace(NUMBERS, max_diff_eps=0.625))
+    found = [
+        replace(one, case=replace(one.case, head=worse)),
+        replace(two, case=replace(two.case, base=peer)),
+    ]
+
+    assert standing(kept(*found), GOAL).errors == (0.75, 0.625)
+    assert standing(Peers(), GOAL).errors is None
+    assert peer_document.section(kept(*found), [GOAL]).splitlines()[2].endswith("| reached | 0.75, 0.62 |")
+
+
 def test_a_kernel_that_fails_reaches_no_goal() -> None:
     failing = beside(TWO[1], "torch", None, reason="flopwatch is wrong: error 9 eps, ceiling 4")
     wrong = replace(failing.case.head, numbers=replace(NUMBERS, max_diff_eps=9.0))
