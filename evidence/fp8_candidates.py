@@ -5,9 +5,10 @@ at a few rows more, against torch._scaled_mm and the plain kernel with sums of t
 continued; see `evidence.candidates`.
 
 ``python -m evidence.fp8_candidates choose OUT.json`` writes the winners into that table (`evidence.routes`), and needs
-no GPU. With --held-out the products are others, which no table has, and the one candidate is what calls take there by
-the rule of `flopwatch.kernels.hopper_choice`. ``python -m evidence.fp8_candidates ruled OUT.json ...`` tells how fast
-that was in races of the others, and needs no GPU either.
+no GPU. With --held-out the products are others, which no table has, and the candidate is what calls take there by the
+rule of `flopwatch.kernels.hopper_choice`; of few rows also what else there is for those, which may be the better rule.
+``python -m evidence.fp8_candidates ruled OUT.json ...`` tells how fast that was in races of the others, and needs no
+GPU either.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ FEW_ROWS = (
 )
 #: Products that no table has: of layers of language models, and sizes between those that were raced.
 HELD_OUT = (
-    *("8x5120x5120", "48x8192x4096", "112x8192x8192", "700x4096x14336", "1024x4096x4096", "1280x5120x5120"),
-    *("2048x14336x4096", "2304x2304x2304", "3008x3008x3008", "5120x5120x5120", "10240x8192x4096"),
+    *("8x5120x5120", "48x8192x4096", "64x5120x5120", "96x4096x4096", "112x8192x8192"),
+    *("700x4096x14336", "1024x4096x4096", "1280x5120x5120", "2048x14336x4096", "2304x2304x2304"),
+    *("3008x3008x3008", "5120x5120x5120", "10240x8192x4096"),
 )
 #: Hopper's configurations that are raced there beside the thin ones: the best of those of 64 rows, whole,
 #: since none that shares tiles was faster (``evidence/h200/fp8-candidates-2026-11-22.json``).
@@ -216,7 +218,9 @@ class Fp8Experiment(MatmulExperiment):
         if not self.held_out:
             return candidates(shape, sums)
         config = fp8_product_config(*sizes(shape), processors=PROCESSORS, promotes=sums != "fast")
-        return {} if config is None else {str(config): config}
+        thin = candidates(shape, sums).values() if sizes(shape)[0] <= MOST_FP8_ROWS else ()
+        early = [each for each in thin if isinstance(each, ThinConfig) and each.dependent]
+        return {str(each): each for each in ([config] if config else []) + early}
 
     def compilations(self, point: Point) -> Sequence[Callable[[], object]]:
         """Return what compiles the candidates: of Hopper's kernel all sizes, and all ways to share, have one code."""

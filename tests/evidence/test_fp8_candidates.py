@@ -32,7 +32,7 @@ from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, FP8_TILES, STORED_OTHERWIS
 from flopwatch.kernels.hopper_matmul import HopperConfig
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.kernels.stream_k import Balance
-from flopwatch.kernels.thin_fp8 import THIN_FP8, WIDE
+from flopwatch.kernels.thin_fp8 import MOST_FP8_ROWS, THIN_FP8, WIDE
 from flopwatch.kernels.thin_matmul import MOST_ROWS, ThinConfig
 from flopwatch.measure.numbers import difference
 from flopwatch.model import Choice
@@ -67,7 +67,11 @@ def test_what_is_held_out_is_in_no_race_and_has_what_the_rule_takes_as_its_candi
     for point in points:
         shape, _scales, sums = map(str, point.values)
         ruled = fp8_product_config(*sizes(shape), processors=PROCESSORS, promotes=sums != "fast")
-        assert list(held_out.raced(shape, sums)) == ([] if ruled is None else [str(ruled)])
+        raced = list(held_out.raced(shape, sums))
+        assert raced[: ruled is not None] == ([] if ruled is None else [str(ruled)])
+        others = raced[ruled is not None :]
+        assert bool(others) == (sizes(shape)[0] <= MOST_FP8_ROWS)
+        assert all(name.startswith("thin") and name.endswith("pdl") and name != str(ruled) for name in others)
         assert len(held_out.compilations(point)) == len(held_out.raced(shape, sums))
 
 
