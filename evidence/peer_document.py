@@ -129,28 +129,29 @@ def standing(peers: Peers, group: Group) -> Standing:
 def write(peers: Peers | None = None, page: Path = PAGE, *, with_page: bool = True) -> None:
     """Write the page again, and its plots beside it."""
     peers = kept(FOLDER / DEVICE) if peers is None else peers
-    own = recorded()
+    own, others = recorded(), kept(FOLDER / OTHER_DEVICE)
     if with_page:
-        parts = {**blocks(peers, own), "other": elsewhere(kept(FOLDER / OTHER_DEVICE))}
+        parts = {**blocks(peers, own), "other": elsewhere(others)}
         page.write_text(filled(page.read_text(encoding="utf-8"), parts), encoding="utf-8")
     images = page.parent / "images"
     images.mkdir(exist_ok=True)
-    for name, text in plots(peers, own).items():
+    for name, text in plots(peers, own, others).items():
         (images / name).write_text(text, encoding="utf-8")
 
 
-def plots(peers: Peers, own: Recorded | None) -> dict[str, str]:
+def plots(peers: Peers, own: Recorded | None, others: Peers) -> dict[str, str]:
     """Return all plots by file name."""
-    return {**measured_plots(peers), **(recorded_plots(own) if own is not None else {})}
+    alone = {} if own is None else recorded_plots(own)
+    return {**measured_plots(peers), **measured_plots(others, OTHER_DEVICE), **alone}
 
 
 def blocks(peers: Peers, own: Recorded | None) -> dict[str, str]:
     """Return the generated parts by name."""
     return {
         "origin": origin(peers),
-        "matmul": section(peers, PRODUCTS, "float16", "bfloat16"),
-        "fp8": section(peers, FP8, "float8_e4m3fn"),
-        "attention": section(peers, ATTENTION_GROUPS, "full", "causal"),
+        "matmul": section(peers, PRODUCTS),
+        "fp8": section(peers, FP8),
+        "attention": section(peers, ATTENTION_GROUPS),
         "launch": launch(peers),
         "kept": launch_costs.told(launch_costs.kept(FOLDER / device) for device in (DEVICE, OTHER_DEVICE)),
         "first": first_calls.told(first_calls.kept(FOLDER / device) for device in (DEVICE, OTHER_DEVICE)),
@@ -190,8 +191,8 @@ def _console(commands: Sequence[str] | dict[str, None]) -> str:
     return f"```console\n{lines}\n```"
 
 
-def section(peers: Peers, groups: Sequence[Group], *names: str) -> str:
-    """Tell how groups stand, then every point; `names` are values that tell their plots apart."""
+def section(peers: Peers, groups: Sequence[Group], device: str = DEVICE) -> str:
+    """Tell how groups stand, then every point, with its plots."""
     standings = [standing(peers, group) for group in groups]
     rows = [_row(each) for each in standings]
     heads = (
@@ -209,7 +210,8 @@ def section(peers: Peers, groups: Sequence[Group], *names: str) -> str:
     found = [each for each in peers.beside if each.point in known]
     if not found:
         return "\n\n".join([*parts, NOT_YET])
-    images = [name for name in measured_plots(peers) if any(f"-{value}" in name for value in names)]
+    of_these = Peers(sittings=peers.sittings, beside=tuple(found))
+    images = measured_plots(of_these, device)
     parts += ["\n".join(f"![]({'images/' + name})" for name in images)] if images else []
     parts.append(_points(points, found))
     parts += ["\n".join(notes)] if (notes := list(_notes(found))) else []
@@ -217,11 +219,11 @@ def section(peers: Peers, groups: Sequence[Group], *names: str) -> str:
 
 
 def elsewhere(peers: Peers) -> str:
-    """Tell what was measured on another GPU, if anything: the groups of which there is something, without plots."""
+    """Tell what was measured on another GPU, if anything: the groups of which there is something."""
     if not peers.beside:
         return ""
     held = ([group for group in groups if standing(peers, group).held] for groups in (PRODUCTS, FP8, ATTENTION_GROUPS))
-    return "\n\n".join([origin(peers), *(section(peers, groups) for groups in held if groups)])
+    return "\n\n".join([origin(peers), *(section(peers, groups, OTHER_DEVICE) for groups in held if groups)])
 
 
 def _row(each: Standing) -> tuple[str, ...]:

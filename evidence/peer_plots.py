@@ -36,15 +36,21 @@ _SIZES = (256, 512, 1024, 2048, 4096, 8192, 16384)
 _AIR = 1.05
 
 
-def measured_plots(peers: Peers) -> dict[str, str]:
-    """Return the plots by file name, of what was measured beside peers."""
+def measured_plots(peers: Peers, device: str = DEVICE) -> dict[str, str]:
+    """Return the plots by file name, of what was measured beside peers.
+
+    Args:
+        peers: what was measured.
+        device: on which GPU, whose roof is drawn; but for the first one its key is in the names.
+    """
+    prefix = "performance" if device == DEVICE else f"performance-{device}"
     wanted: dict[str, tuple[str, str, dict[Point, int]]] = {}
     for dtype in MATMUL_DTYPES:
         points: dict[Point, int] = {("PeerMatmul", shape, dtype): sizes(shape)[0] for shape in SQUARES}
-        wanted[f"performance-matmul-{dtype}.svg"] = (f"Square products in {dtype}", "M = N = K", points)
+        wanted[f"{prefix}-matmul-{dtype}.svg"] = (f"Square products in {dtype}", "M = N = K", points)
     squares = [shape for shape in MATMUL_FP8 if len(set(sizes(shape))) == 1]
     points = {("PeerMatmulFp8", shape, "float8_e4m3fn", "tensor", "fast"): sizes(shape)[0] for shape in squares}
-    wanted["performance-matmul-float8_e4m3fn.svg"] = (
+    wanted[f"{prefix}-matmul-float8_e4m3fn.svg"] = (
         "Square products in float8_e4m3fn, fast sums",
         "M = N = K",
         points,
@@ -53,17 +59,16 @@ def measured_plots(peers: Peers) -> dict[str, str]:
         for mask in MASKS:
             points = {point: sizes(point[1])[2] for point in attention_points(head_dim, mask)}
             title = f"Attention, head_dim {head_dim}, {mask}, float16, 16384 positions, 2048 columns"
-            wanted[f"performance-attention-{head_dim}-{mask}.svg"] = (title, "positions in a sequence", points)
+            wanted[f"{prefix}-attention-{head_dim}-{mask}.svg"] = (title, "positions in a sequence", points)
     made = {}
     for name, (title, across, points) in wanted.items():
         found = [each for each in peers.beside if each.point in points and each.case.speed is not None]
         if found:
-            made[name] = _plot(title, across, points, found)
+            made[name] = _plot(find_device(device), title, across, points, found)
     return made
 
 
-def _plot(title: str, across: str, points: Mapping[Point, int], found: Sequence[Beside]) -> str:
-    device = find_device(DEVICE)
+def _plot(device: Device, title: str, across: str, points: Mapping[Point, int], found: Sequence[Beside]) -> str:
     lines: dict[str, dict[int, float]] = {name: {} for name in NAMES}
     roof: dict[int, float] = {}
     for each in found:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from evidence import peer_document, peer_records
-from evidence.peer_document import PAGE, blocks, plots, standing, write
+from evidence.peer_document import OTHER_DEVICE, PAGE, blocks, plots, standing, write
 from evidence.peer_goals import ATTENTION_GROUPS, FP8, PRODUCTS, Group
+from evidence.peer_plots import measured_plots
 from evidence.peer_recorded import Recorded, recorded
 from evidence.peer_records import Peers
 from evidence.peer_shapes import MATMUL, peers_at
@@ -49,7 +50,7 @@ def test_the_page_is_what_is_kept(own: Recorded | None, tmp_path: Path) -> None:
     write(page=page)
 
     assert page.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
-    drawn = plots(peer_records.kept(FOLDER / peer_document.DEVICE), own)
+    drawn = plots(*(peer_records.kept(FOLDER / peer_document.DEVICE), own, peer_records.kept(FOLDER / OTHER_DEVICE)))
     assert {path.name for path in (PAGE.parent / "images").glob("performance-*")} == drawn.keys()
     for name, text in drawn.items():
         assert (PAGE.parent / "images" / name).read_text(encoding="utf-8") == text
@@ -59,14 +60,17 @@ def test_the_page_is_what_is_kept(own: Recorded | None, tmp_path: Path) -> None:
 def test_what_was_measured_elsewhere_is_told_apart(number: int) -> None:
     groups = (PRODUCTS, FP8, ATTENTION_GROUPS)[number]
     point = groups[-1].points[0]
-    part = peer_document.elsewhere(kept(*(beside(point, peer, 0.1) for peer in peers_at(*point[:2]))))
+    measured = kept(*(beside(point, peer, 0.1) for peer in peers_at(*point[:2])))
+    part = peer_document.elsewhere(measured)
 
     assert SITTING.command in part
     every = (*PRODUCTS, *FP8, *ATTENTION_GROUPS)
     told = [group for group in every if f"| {group.name} |" in part]
     assert told == [group for group in every if point in group.points]
     assert "1.105 ± " in part
-    assert "images/" not in part
+    assert all(f"![](images/{name})" in part for name in measured_plots(measured, OTHER_DEVICE))
+    drawn = groups is ATTENTION_GROUPS  # the others' point is no square
+    assert part.count("images/") == part.count("images/performance-h100-") == drawn
 
 
 def test_where_nothing_was_measured_elsewhere_nothing_is_told() -> None:
@@ -86,8 +90,9 @@ def test_a_run_of_which_nothing_counts_any_more_is_not_told() -> None:
 
 def test_the_page_shows_plots_that_there_are(own: Recorded | None) -> None:
     for peers in (Peers(), everything(0.1)):
-        shown = re.findall(r"!\[\]\(images/([^)]+)\)", "".join(blocks(peers, own).values()))
-        assert sorted(shown) == sorted(plots(peers, own))
+        parts = [*blocks(peers, own).values(), peer_document.elsewhere(peers)]
+        shown = re.findall(r"!\[\]\(images/([^)]+)\)", "".join(parts))
+        assert sorted(shown) == sorted(plots(peers, own, peers))
 
 
 def test_a_page_without_a_measurement_says_so(own: Recorded | None) -> None:
@@ -169,7 +174,7 @@ def test_a_whole_measurement_is_tables_and_plots(own: Recorded | None) -> None:
     assert "| PeerMatmul | flopwatch | 11.00 µs | 11.00 µs | 1.03 |" in parts["launch"]
     assert "| PeerMatmul | torch | 10.70 µs | 10.70 µs |  |" in parts["launch"]
     assert "driver 580.1, power limit 700 W; torch 2.11.0, triton 3.6.0; 2026-11-23; kernels" in parts["origin"]
-    assert len(plots(peers, None)) == 2 + 1 + 8
+    assert len(plots(peers, None, Peers())) == len(plots(Peers(), None, peers)) == 2 + 1 + 8
 
 
 def test_the_error_of_a_mean_is_that_of_independent_points() -> None:
