@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import triton
+from triton.language import target_info
 from triton.runtime import interpreter
 
 from flopwatch.kernels import attention, flash_attention
@@ -49,6 +50,27 @@ def test_every_dtype_of_the_result_is_as_exact_as_it_can_be(
 
     assert out.dtype == (out_dtype or torch.float16)
     assert error_eps(out, attention_reference(q, k, v, causal=causal)) <= CEILING_EPS[out.dtype]
+
+
+@CAUSAL
+@pytest.mark.skipif(HAS_GPU, reason="is about the interpreter")
+def test_pointers_that_stay_lead_to_the_same_keys(
+    normal: Normal, monkeypatch: pytest.MonkeyPatch, causal: bool
+) -> None:
+    q, k, v = (normal(1, 2, length, 96) for length in (140, 300, 300))
+    expected = flash_attention(q, k, v, causal=causal)
+    asked: list[str] = []
+
+    def is_hip() -> bool:
+        asked.append("hip")
+        return True
+
+    monkeypatch.setattr(target_info, "is_hip", is_hip)
+    monkeypatch.setattr(triton, "__version__", "3.6.0")
+
+    with PoisonedAllocations():
+        assert torch.equal(flash_attention(q, k, v, causal=causal), expected)
+    assert asked
 
 
 def test_asking_for_float16_changes_nothing(normal: Normal) -> None:

@@ -71,6 +71,23 @@ def _attend(  # type: ignore[no-untyped-def] # Triton types them # noqa: PLR0917
     return accumulator, row_sum, new_max
 
 
+@triton.constexpr_function  # type: ignore[untyped-decorator] # Triton ships no types
+def pointers_walk() -> bool:
+    """Tell whether pointers to keys and values walk along with the loop over them, which takes fewer instructions.
+
+    For AMD Triton 3.6 makes no code of pointers that a loop carries: its pass for buffer operations dies.
+    """
+    return not (tl.target_info.is_hip() and triton.__version__[:4] == "3.6.")
+
+
+@triton.jit  # type: ignore[untyped-decorator] # Triton ships no types
+def _block(pointer, start, stride, WALKS: tl.constexpr):  # type: ignore[no-untyped-def] # as above
+    """Return where the block at `start` begins: where a pointer has walked to, or so far behind one that stays."""
+    if WALKS:
+        return pointer
+    return pointer + tl.cast(start, tl.int64) * stride
+
+
 @triton.jit  # type: ignore[untyped-decorator] # Triton ships no types
 def attention_kernel(  # type: ignore[no-untyped-def] # Triton types them # noqa: C901, PLR0915, PLR0917 - a kernel
     q_ptr,  # (B, H, S, HEAD_DIM)
@@ -161,6 +178,7 @@ def attention_kernel(  # type: ignore[no-untyped-def] # Triton types them # noqa
         dims = [part.to(tl.int64) for part in dims]
     k_offsets = [part[:, None] * stride_kd + keys[None, :] * stride_ks for part in dims]
     v_offsets = [keys[:, None] * stride_vs + part[None, :] * stride_vd for part in dims]
+    WALKS: tl.constexpr = pointers_walk()
     k_step = BLOCK_N * tl.cast(stride_ks, tl.int64)
     v_step = BLOCK_N * tl.cast(stride_vs, tl.int64)
 
@@ -195,8 +213,8 @@ def attention_kernel(  # type: ignore[no-untyped-def] # Triton types them # noqa
     for start in range(0, unmasked_end, BLOCK_N):
         accumulator, row_sum, row_max = _attend(
             q,
-            [k_ptr + offsets for offsets in k_offsets],
-            [v_ptr + offsets for offsets in v_offsets],
+            [_block(k_ptr, start, stride_ks, WALKS) + offsets for offsets in k_offsets],
+            [_block(v_ptr, start, stride_vs, WALKS) + offsets for offsets in v_offsets],
             accumulator,
             row_sum,
             row_max,
@@ -207,14 +225,15 @@ def attention_kernel(  # type: ignore[no-untyped-def] # Triton types them # noqa
             MASKED=False,
             CAUSAL=CAUSAL,
         )
-        k_ptr += k_step
-        v_ptr += v_step
+        if WALKS:
+            k_ptr += k_step
+            v_ptr += v_step
     # Not pipelined: it runs once or twice, and with both loops pipelined ptxas serialises all wgmma (warning C7515).
     for start in tl.range(unmasked_end, end, BLOCK_N, num_stages=1):
         accumulator, row_sum, row_max = _attend(
             q,
-            [k_ptr + offsets for offsets in k_offsets],
-            [v_ptr + offsets for offsets in v_offsets],
+            [_block(k_ptr, start, stride_ks, WALKS) + offsets for offsets in k_offsets],
+            [_block(v_ptr, start, stride_vs, WALKS) + offsets for offsets in v_offsets],
             accumulator,
             row_sum,
             row_max,
@@ -225,8 +244,9 @@ def attention_kernel(  # type: ignore[no-untyped-def] # Triton types them # noqa
             MASKED=True,
             CAUSAL=CAUSAL,
         )
-        k_ptr += k_step
-        v_ptr += v_step
+        if WALKS:
+            k_ptr += k_step
+            v_ptr += v_step
 
     valid = rows < length
     if CAUSAL and S_KV is not None:
