@@ -4,9 +4,9 @@
 
     python -m evidence.architectures [--device a100,mi300x] [--page docs/kernels.md]
 
-Each configuration has to compile, or to be refused because the GPU has not as much shared memory; and of each call one
-has to fit. What does not is told, and the exit code is 1. The calls are those of `evidence.listed.suites`. With --page,
-which is for all devices, the table of that page is written.
+Each configuration has to compile, or to be refused because the GPU has not as much shared memory, or on a Blackwell
+memory of its tensor cores; and of each call one has to fit. What does not is told, and the exit code is 1. The calls
+are those of `evidence.listed.suites`. With --page, which is for all devices, the table of that page is written.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 LISTED = Path(__file__).parent / "listed"
 #: One of each architecture: sm_80, sm_89, sm_90, sm_100, sm_120 and gfx942.
 DEVICES = ("a100", "l40s", "h200", "b200", "rtx5090", "mi300x")
-#: What a launch says that asks for more shared memory than there is.
+#: What a launch says that asks for more of either memory than there is.
 TOO_LARGE = "OutOfResources"
-HEADS = ("GPU", "architecture", "calls", "configurations", "compile and fit", "take too much shared memory", "spill")
+HEADS = ("GPU", "architecture", "calls", "configurations", "compile and fit", "take more than there is", "spill")
 
 
 def compile_all(
@@ -54,7 +54,6 @@ def compile_all(
         cases: of `SUITES`.
         tell: hears how many are done, of how many.
     """
-    os.environ["FLOPWATCH_AUTOTUNE"] = "all"  # no table, rule or prediction stands before a list
     lots = [Lot(Arm.HEAD, find_device(name), Code(benchmarks=LISTED, device=name)) for name in devices]
     Lanes(lots, autotune=Autotune.ALL, tell=tell).compile(cases, lambda _: cases)
     return {lot.device.key: lot.outcomes for lot in lots}
@@ -62,11 +61,7 @@ def compile_all(
 
 def every_case() -> dict[Case, int]:
     """Return the calls, and how many configurations the list of each has."""
-    return {case: suite.listed(*case.values[:-1]) for suite in SUITES for case in suite.cases() if _is_ours(case)}
-
-
-def _is_ours(case: Case) -> bool:
-    return case.provider == "flopwatch"
+    return {case: suite.listed(*case.values[:-1]) for suite in SUITES for case in suite.cases()}
 
 
 def faults(outcomes: Mapping[Case, Outcome], listed: Mapping[Case, int]) -> list[str]:
@@ -125,6 +120,7 @@ def main(arguments: list[str]) -> int:
     if options.page and devices != DEVICES:
         parser.error("the page tells of all devices: leave out --device, or --page")
     listed = every_case()
+    os.environ["FLOPWATCH_AUTOTUNE"] = "all"  # no table, rule or prediction stands before a list
     with Progress(Console(stderr=True)) as progress:
         progress.step(f"compiling for {', '.join(devices)}")
         found = compile_all(devices, tuple(listed), progress.cases)

@@ -78,7 +78,7 @@ def _plot(device: Device, title: str, across: str, points: Mapping[Point, int], 
                 lines.setdefault(name, {}).setdefault(at, case.flops / seconds * 1e-12)
         roof[at] = roof_tflops(device, case.flops, case.bytes_moved, each.point[1:])
     drawn = {name: values for name, values in lines.items() if values}
-    return throughput(f"{title}: TFLOPS by size, flopwatch and its peers", across, drawn, roof)
+    return throughput(f"{title}, on one {device.name}: TFLOPS by size, flopwatch and its peers", across, drawn, roof)
 
 
 def recorded_plots(own: Recorded) -> dict[str, str]:

@@ -155,6 +155,7 @@ class ProductForms(Suite):
             "128x128x64 s6 w2 c2/2 g8 wave",
             "128x128x64 s6 w2 c2/2 g8 wave pdl",
             "128x64x64 s8 w2 c1/1 g8 whole",
+            "128x64x64 s8 w2 c1/1 g8 wave",
             "64x128x64 s8 w1 c2/2 g8 whole",
             "192x128x64 s5 w3 c2/1 g8 whole",
             "192x128x64 s5 w3 c2/1 g8 whole pdl, by columns",

@@ -1,7 +1,9 @@
-"""Calls under which a tuner compiles a whole list: each of the plain kernels, in what its code branches on.
+"""Calls under which a tuner compiles a whole list of the plain kernels'.
 
-They are only compiled, for GPUs that need not be there (`evidence.architectures`), so that sizes matter by what divides
-them alone. With ``FLOPWATCH_AUTOTUNE=all`` no table or rule stands before the lists.
+Products in either dtype of 16 bits, of rows that 16, 8 and 1 elements divide, and of columns; in float8 with both sums
+and scales; attention of each head dimension, with a mask, with lengths, with both, with other lengths of keys, and in
+either dtype; additions. They are only compiled, for GPUs that need not be there (`evidence.architectures`), so that
+sizes matter by what divides them alone. With ``FLOPWATCH_AUTOTUNE=all`` no table or rule stands before the lists.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import torch
 from flopwatch import Suite
 from flopwatch.kernels import flash_attention, triton_matmul, triton_matmul_fp8, vector_add
 from flopwatch.kernels.configs import ATTENTION_AUTOTUNE, MATMUL_AUTOTUNE
+from flopwatch.kernels.matmul import MAX_SCALAR_LOADS
 from flopwatch.kernels.matmul_fp8 import FP8_AUTOTUNE, FP8_PROMOTED_AUTOTUNE
 from flopwatch.kernels.vector_add import vector_add_debug
 
@@ -20,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: Sides of products: multiples of 16 elements, which tiles divide; of 8; and of 1, so few that nothing is copied.
-SIDES = {"whole": 512, "eights": 1000, "odd": 1001}
-#: Lengths of attention's sequences.
-POSITIONS = 1024
+SIDES = {"whole": 512, "columns": 512, "eights": 1000, "odd": 1001}
+#: Lengths of attention's sequences, and of those of keys that have others.
+POSITIONS, KEYS = 1024, 1536
 
 
 def _empty(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
@@ -45,15 +48,17 @@ class _Listed(Suite):
 
 
 class ListedMatmul(_Listed):
-    """`triton_matmul`."""
+    """`triton_matmul`; `layout` is what divides its rows, or that both operands lie by columns."""
 
     params: ClassVar[Sequence[Sequence[str]]] = (("float16", "bfloat16"), tuple(SIDES))
-    param_names = ("dtype", "side")
+    param_names = ("dtype", "layout")
 
     def inputs(self, *values: str, seed: int) -> tuple[Any, ...]:  # noqa: ARG002 - they have no values
         """Make both operands."""
-        dtype, side = values
-        return tuple(_empty(SIDES[side], SIDES[side], dtype=getattr(torch, dtype)) for _ in range(2))
+        dtype, layout = values
+        side = SIDES[layout]
+        a, b = (_empty(side, side, dtype=getattr(torch, dtype)) for _ in range(2))
+        return (a.T, b.T) if layout == "columns" else (a, b)
 
     def run(self, *inputs: Any) -> torch.Tensor:  # noqa: ANN401 - what `inputs` makes
         """Launch it."""
@@ -61,8 +66,13 @@ class ListedMatmul(_Listed):
 
     @staticmethod
     def listed(*values: str) -> int:
-        """All of them, but of rows that are stored in pieces those that have registers for it."""
-        return 3 if values[1] == "odd" else len(MATMUL_AUTOTUNE)
+        """All of them, but of rows that are read in pieces those that have registers for it."""
+        if values[1] != "odd":
+            return len(MATMUL_AUTOTUNE)
+        return sum(
+            (each.block_m + each.block_n) * each.block_k <= MAX_SCALAR_LOADS * each.num_warps * 32
+            for each in MATMUL_AUTOTUNE
+        )
 
 
 class ListedMatmulFp8(_Listed):
@@ -96,7 +106,7 @@ class ListedAttention(_Listed):
 
     params: ClassVar[Sequence[Sequence[str]]] = (
         tuple(map(str, ATTENTION_AUTOTUNE)),
-        ("full", "causal", "lengths", "bfloat16"),
+        ("full", "causal", "lengths", "causal lengths", "causal keys", "bfloat16"),
     )
     param_names = ("head_dim", "kind")
 
@@ -104,8 +114,9 @@ class ListedAttention(_Listed):
         """Make Q, K and V."""
         head_dim, kind = values
         dtype = torch.bfloat16 if kind == "bfloat16" else torch.float16
-        q, k, v = (_empty(2, 2, POSITIONS, int(head_dim), dtype=dtype) for _ in range(3))
-        return q, k, v, kind == "causal", _empty(2, dtype=torch.int32) if kind == "lengths" else None
+        keys = KEYS if "keys" in kind else POSITIONS
+        q, k, v = (_empty(2, 2, length, int(head_dim), dtype=dtype) for length in (POSITIONS, keys, keys))
+        return q, k, v, "causal" in kind, _empty(2, dtype=torch.int32) if "lengths" in kind else None
 
     def run(self, *inputs: Any) -> torch.Tensor:  # noqa: ANN401 - as above
         """Launch it."""

@@ -50,7 +50,8 @@ def test_the_page_is_what_is_kept(own: Recorded | None, tmp_path: Path) -> None:
     write(page=page)
 
     assert page.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
-    drawn = plots(*(peer_records.kept(FOLDER / peer_document.DEVICE), own, peer_records.kept(FOLDER / OTHER_DEVICE)))
+    peers, others = (peer_records.kept(FOLDER / device) for device in (peer_document.DEVICE, OTHER_DEVICE))
+    drawn = plots(peers, own, others)
     assert {path.name for path in (PAGE.parent / "images").glob("performance-*")} == drawn.keys()
     for name, text in drawn.items():
         assert (PAGE.parent / "images" / name).read_text(encoding="utf-8") == text

@@ -36,6 +36,8 @@ FIELDS: dict[type, tuple[str, ...]] = {
     ShortConfig: ("warps", "row_step", "turned", "dependent"),
     ThinConfig: ("num_warps", "upright", "dependent"),
 }
+#: Multiprocessors of GPUs of compute capability 9.0: of an H200, an H100 on a PCIe card, and an H20.
+PROCESSORS = (132, 114, 78)
 #: M, N and K of the products that rules are asked about.
 SIDES = (64, 96, 128, 144, 256, 320, 384, 512, 640, 768, 1024, 2048, 2304, 4096, 5000, 6144, 8192, 11008, 16384)
 FORMS = Path(__file__).parents[2] / "evidence" / "forms"
@@ -126,10 +128,10 @@ def test_of_products_there_is_a_form_for_all_that_tables_have() -> None:
 
 def test_of_products_there_is_a_form_for_all_that_rules_take() -> None:
     ruled = {}
-    for sizes, by_columns in itertools.product(itertools.product(SIDES, repeat=3), (False, True)):
-        of_16_bits = product_config(*sizes, processors=132, by_columns=by_columns)
-        fast, promoted = (fp8_product_config(*sizes, processors=132, promotes=promotes) for promotes in (False, True))
-        for kind, config in (("16 bits", of_16_bits), ("fast", fast), ("float32", promoted)):
+    for sizes, processors in itertools.product(itertools.product(SIDES, repeat=3), PROCESSORS):
+        rows, columns = (product_config(*sizes, processors=processors, by_columns=turned) for turned in (False, True))
+        fast, promoted = (fp8_product_config(*sizes, processors=processors, promotes=each) for each in (False, True))
+        for kind, config in (("16 bits", rows), ("16 bits", columns), ("fast", fast), ("float32", promoted)):
             if config is not None:
                 ruled[together(kind, config)] = f"{kind}: {config}"
     taken = products_of_forms()

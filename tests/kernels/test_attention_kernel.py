@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from triton.language import target_info
 from triton.runtime import interpreter
 
 from flopwatch.kernels import attention, flash_attention
-from flopwatch.kernels.attention_kernel import attention_kernel
+from flopwatch.kernels.attention_kernel import attention_kernel, pointers_walk
 from flopwatch.kernels.reference import attention_reference
 from flopwatch.measure.numbers import difference
 from flopwatch.poison import PoisonedAllocations
@@ -52,6 +53,16 @@ def test_every_dtype_of_the_result_is_as_exact_as_it_can_be(
     assert error_eps(out, attention_reference(q, k, v, causal=causal)) <= CEILING_EPS[out.dtype]
 
 
+@pytest.mark.parametrize(("is_hip", "version"), [(True, "3.6.1"), (True, "3.7.1"), (False, "3.6.0")])
+def test_pointers_stay_for_amd_with_triton_3_6_alone(
+    monkeypatch: pytest.MonkeyPatch, is_hip: bool, version: str
+) -> None:
+    monkeypatch.setattr(target_info, "is_hip", lambda: is_hip)
+    monkeypatch.setattr(triton, "__version__", version)
+
+    assert pointers_walk() == (version != "3.6.1")
+
+
 @CAUSAL
 @pytest.mark.skipif(HAS_GPU, reason="is about the interpreter")
 def test_pointers_that_stay_lead_to_the_same_keys(
@@ -59,14 +70,13 @@ def test_pointers_that_stay_lead_to_the_same_keys(
 ) -> None:
     q, k, v = (normal(1, 2, length, 96) for length in (140, 300, 300))
     expected = flash_attention(q, k, v, causal=causal)
-    asked: list[str] = []
+    asked: list[bool] = []
 
-    def is_hip() -> bool:
-        asked.append("hip")
-        return True
+    def stay() -> bool:
+        asked.append(True)
+        return False
 
-    monkeypatch.setattr(target_info, "is_hip", is_hip)
-    monkeypatch.setattr(triton, "__version__", "3.6.0")
+    monkeypatch.setattr(sys.modules[attention_kernel.fn.__module__], "pointers_walk", stay)
 
     with PoisonedAllocations():
         assert torch.equal(flash_attention(q, k, v, causal=causal), expected)

@@ -17,7 +17,7 @@ from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
-from flopwatch.kernels import flash_attention, launch, triton_matmul, triton_matmul_fp8, vector_add
+from flopwatch.kernels import flash_attention, launch, triton_matmul, vector_add
 from flopwatch.kernels.launch import Launched, Launches, key_of
 
 if TYPE_CHECKING:
@@ -425,16 +425,17 @@ def test_a_call_while_something_is_compiled_comes_to_an_end(
 
 @pytest.fixture
 def eager() -> Iterator[list[Callable[[], torch.Tensor]]]:
-    """Calls that launch on a GPU: the plain kernels, on Hopper others, and one by way of copies."""
-    shapes = (256, 256), (1024, 1024), (777, 5678), (5678, 1234), (2, 4, 256, 64), (4, 16, 1024, 64)
-    a, large, odd, odd_b, q, padded = (torch.randn(shape, device="cuda", dtype=torch.float16) for shape in shapes)
-    a8, scale = large.to(torch.float8_e4m3fn), torch.ones((), device="cuda")
+    """Calls that launch on a GPU: the plain kernels, what Hopper has beside them, and one by way of copies."""
+    shapes = (128, 128), (1024, 1024), (2560, 2560), (777, 5678), (5678, 1234), (2, 4, 256, 64), (4, 16, 1024, 64)
+    a, short, large, odd, odd_b, q, padded = (
+        torch.randn(shape, device="cuda", dtype=torch.float16) for shape in shapes
+    )
     seq_lens = torch.tensor([1024, 700, 300, 0], dtype=torch.int32, device="cuda")
     yield [
         lambda: triton_matmul(a, a),
+        lambda: triton_matmul(short, short),
         lambda: triton_matmul(large, large),
         lambda: triton_matmul(odd, odd_b),
-        lambda: triton_matmul_fp8(a8, a8.T, scale, scale),
         lambda: vector_add(a, a),
         lambda: flash_attention(q, q, q, causal=True),
         lambda: flash_attention(padded, padded, padded, causal=True),

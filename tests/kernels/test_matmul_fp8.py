@@ -649,7 +649,8 @@ def test_a_launch_that_was_kept_gives_the_same_bits(
     found.clear()
 
     assert torch.equal(first, eager())
-    assert all(product is not None for product in found)
+    has_fp8 = torch.cuda.get_device_capability() >= (8, 9)  # else what is launched reads copies in float16
+    assert [product is not None for product in found] == [has_fp8]
 
 
 @pytest.mark.gpu

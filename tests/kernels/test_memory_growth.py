@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from benchmarks_host.stand_in import compiler
 from tests.conftest import HAS_GPU
+from tests.kernels.calls import ON_GPU
 
 from flopwatch import kernels
-from flopwatch.kernels import flash_attention, triton_matmul, triton_matmul_fp8, triton_matmul_fp32, vector_add
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 ROOT = Path(__file__).parents[2]
 CALLS = 10_000
@@ -192,65 +189,39 @@ def test_what_is_kept_of_each_call_shows(growth: dict[str, int], name: str) -> N
     assert growth[name] >= FEW > MOST_BLOCKS
 
 
-def half(*shape: int) -> torch.Tensor:
-    return torch.randn(shape, device="cuda", dtype=torch.float16)
-
-
-def product(m: int, n: int, k: int) -> Callable[[], torch.Tensor]:
-    a, b = half(m, k), half(k, n)
-    return lambda: triton_matmul(a, b)
-
-
-def product_fp8(side: int) -> Callable[[], torch.Tensor]:
-    a, one = half(side, side).to(torch.float8_e4m3fn), torch.ones((), device="cuda")
-    return lambda: triton_matmul_fp8(a, a.T, one, one)
-
-
-def product_fp32(side: int) -> Callable[[], torch.Tensor]:
-    a = half(side, side)
-    return lambda: triton_matmul_fp32(a, a)
-
-
-def addition() -> Callable[[], torch.Tensor]:
-    a = half(256, 256)
-    return lambda: vector_add(a, a)
-
-
-def attention(*shape: int, causal: bool = False, lengths: Sequence[int] = ()) -> Callable[[], torch.Tensor]:
-    q = half(*shape)
-    seq_lens = torch.tensor(lengths, dtype=torch.int32, device="cuda") if lengths else None
-    return lambda: flash_attention(q, q, q, causal=causal, seq_lens=seq_lens)
-
-
-#: What is called on a GPU: the plain kernels, what Hopper has beside them, and what needs a workspace or copies.
-ON_GPU: dict[str, Callable[[], Callable[[], torch.Tensor]]] = {
-    "flash_attention": lambda: attention(2, 4, 256, 64, causal=True),
-    "flash_attention, larger": lambda: attention(4, 16, 1024, 64, causal=True),
-    "flash_attention, lengths": lambda: attention(4, 16, 1024, 64, lengths=(1024, 700, 300, 0)),
-    "triton_matmul": lambda: product(256, 256, 256),
-    "triton_matmul, tensor maps": lambda: product(1024, 1024, 1024),
-    "triton_matmul, tiles shared": lambda: product(2560, 2560, 2560),
-    "triton_matmul, few rows": lambda: product(16, 4096, 4096),
-    "triton_matmul, copies": lambda: product(777, 1234, 5678),
-    "triton_matmul, a copy of B": lambda: product(2504, 2504, 2504),
-    "triton_matmul_fp8": lambda: product_fp8(256),
-    "triton_matmul_fp8, tensor maps": lambda: product_fp8(1024),
-    "triton_matmul_fp32": lambda: product_fp32(256),
-    "vector_add": addition,
-}
-
-
 def test_every_function_that_launches_is_called_on_a_gpu() -> None:
     assert {name.partition(",")[0] for name in ON_GPU} == set(LAUNCHING)
+
+
+LAUNCHED = """
+from tests.kernels.calls import ON_GPU
+from flopwatch.static import pretend_gpu
+
+for name, (make, _kernel) in ON_GPU.items():
+    with pretend_gpu("h100") as recorder:
+        make()()
+    print(name, recorder.launches[-1].kernel, sep="|")
+"""
+
+
+def test_what_is_called_on_a_hopper_is_the_kernel_that_is_named() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    printed = subprocess.check_output(
+        [sys.executable, "-c", LAUNCHED], cwd=ROOT, env=environment | {"PYTHONPATH": path}, text=True
+    )
+
+    assert dict(line.split("|") for line in printed.splitlines()) == {name: each[1] for name, each in ON_GPU.items()}
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ON_GPU)
 def test_calls_leave_the_gpus_memory_as_it_was(name: str) -> None:
-    call = ON_GPU[name]()
+    call = ON_GPU[name][0]()
     for _ in range(10):
         call()
     torch.cuda.synchronize()
+    gc.collect()  # of tests before this one
     before = torch.cuda.memory_allocated()
 
     for _ in range(CALLS):

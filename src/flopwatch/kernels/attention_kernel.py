@@ -73,9 +73,10 @@ def _attend(  # type: ignore[no-untyped-def] # Triton types them # noqa: PLR0917
 
 @triton.constexpr_function  # type: ignore[untyped-decorator] # Triton ships no types
 def pointers_walk() -> bool:
-    """Tell whether pointers to keys and values walk along with the loop over them, which takes fewer instructions.
+    """Tell whether pointers to keys and values walk along with the loops over them, which takes fewer instructions.
 
-    For AMD Triton 3.6 makes no code of pointers that a loop carries: its pass for buffer operations dies.
+    For AMD Triton 3.6 makes no code of those: on them dies its pass for buffer operations (gfx942, triton 3.6.0,
+    ``python -m evidence.architectures --device mi300x``, 2026-11-26).
     """
     return not (tl.target_info.is_hip() and triton.__version__[:4] == "3.6.")
 

@@ -3,8 +3,8 @@
 Origin of the numbers. Hopper: matmul blocks that won on one H200 on 2026-11-20 (torch 2.11.0, triton 3.6.0, float16,
 candidates timed in turn with a flushed L2 cache): 128x256x64 for square products of 2048 and more, 128x128x64 where
 larger tiles leave a ragged last wave (3072 cubed, 8192x8192x1024). The other blocks, and those of attention, are what
-tuners time on a GPU, and won no race of all; warps and stages are such that nothing spills on sm_90 (triton 3.6.0,
-3.7.1 and 3.9.0). Run the Matmul and Attention suites with ``TRITON_PRINT_AUTOTUNING=1 FLOPWATCH_AUTOTUNE=all`` to
+tuners time on a GPU beside these; warps and stages are such that nothing spills on sm_90 (triton 3.6.0, 3.7.1 and
+3.9.0). Run the Matmul and Attention suites with ``TRITON_PRINT_AUTOTUNING=1 FLOPWATCH_AUTOTUNE=all`` to
 derive them again. All other architectures are untuned: the Triton tutorials' defaults, cut to what fits their shared
 memory.
 """
