@@ -24,6 +24,7 @@ from rich.console import Console
 from evidence.listed.suites import SUITES
 from evidence.page import filled, table
 from flopwatch.cli.progress import Progress
+from flopwatch.errors import FlopwatchError
 from flopwatch.gate.sides import Arm
 from flopwatch.measure.client import Code
 from flopwatch.static.devices import find_device
@@ -74,23 +75,21 @@ def _fault(outcome: Outcome | None, listed: int) -> str:
         return "was not compiled"
     if outcome.cause:
         return outcome.cause
-    failed = [fact for fact in outcome.facts if fact.failure is not None]
-    for fact in failed:
+    for fact in outcome.facts:
         if fact.failure is not None and fact.failure.kind != TOO_LARGE:
             return f"{fact.config}: {fact.failure.kind}: {fact.failure.message}"
     if len(outcome.facts) < listed:
         return f"{len(outcome.facts)} configurations were compiled, and the list has {listed}"
-    return "" if len(failed) < len(outcome.facts) else "no configuration fits"
+    return "" if any(fact.failure is None for fact in outcome.facts) else "no configuration fits"
 
 
 def row(device: str, outcomes: Mapping[Case, Outcome]) -> tuple[str, ...]:
     """Sum up what became of the calls on one device."""
     facts = [fact for outcome in outcomes.values() for fact in outcome.facts]
     fitting = [fact for fact in facts if fact.failure is None]
-    arch = find_device(device).arch
     return (
         device,
-        arch if isinstance(arch, str) else f"sm_{arch}",
+        find_device(device).architecture,
         str(len(outcomes)),
         str(len(facts)),
         str(len(fitting)),
@@ -121,9 +120,13 @@ def main(arguments: list[str]) -> int:
         parser.error("the page tells of all devices: leave out --device, or --page")
     listed = every_case()
     os.environ["FLOPWATCH_AUTOTUNE"] = "all"  # no table, rule or prediction stands before a list
-    with Progress(Console(stderr=True)) as progress:
-        progress.step(f"compiling for {', '.join(devices)}")
-        found = compile_all(devices, tuple(listed), progress.cases)
+    try:
+        with Progress(Console(stderr=True)) as progress:
+            progress.step(f"compiling for {', '.join(devices)}")
+            found = compile_all(devices, tuple(listed), progress.cases)
+    except FlopwatchError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
     text = told(found)
     print(text)  # noqa: T201 - what was asked for
     wrong = [f"{device}: {fault}" for device, outcomes in found.items() for fault in faults(outcomes, listed)]

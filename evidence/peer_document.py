@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from evidence import first_calls, launch_costs, varied_lengths
 from evidence.page import filled, table
 from evidence.peer_goals import ATTENTION_GROUPS, FP8, PRODUCTS, Group, Point
-from evidence.peer_plots import measured_plots, recorded_plots
+from evidence.peer_plots import DEVICE, measured_plots, recorded_plots
 from evidence.peer_recorded import Recorded, recorded
 from evidence.peer_records import Beside, Peers, Sitting, factor, kept, unusable, within
 from evidence.peer_shapes import peers_at
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flopwatch.compare.result import Speed
 
 PAGE = FOLDER.parent / "docs" / "performance.md"
-DEVICE, OTHER_DEVICE = "h200", "h100"
+OTHER_DEVICE = "h100"
 MEASURE = "python -m evidence.peers measure evidence/h200/peers-DATE.json --seconds 500"
 #: Of the normal distribution; of Student's with twice `MANY` degrees it is 2.18.
 NORMAL_95 = 1.96

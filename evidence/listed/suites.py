@@ -14,6 +14,7 @@ import torch
 
 from flopwatch import Suite
 from flopwatch.kernels import flash_attention, triton_matmul, triton_matmul_fp8, vector_add
+from flopwatch.kernels.blocks import loads_of_thread
 from flopwatch.kernels.configs import ATTENTION_AUTOTUNE, MATMUL_AUTOTUNE
 from flopwatch.kernels.matmul import MAX_SCALAR_LOADS
 from flopwatch.kernels.matmul_fp8 import FP8_AUTOTUNE, FP8_PROMOTED_AUTOTUNE
@@ -70,7 +71,7 @@ class ListedMatmul(_Listed):
         if values[1] != "odd":
             return len(MATMUL_AUTOTUNE)
         return sum(
-            (each.block_m + each.block_n) * each.block_k <= MAX_SCALAR_LOADS * each.num_warps * 32
+            loads_of_thread(each.block_m, each.block_n, each.block_k, each.num_warps) <= MAX_SCALAR_LOADS
             for each in MATMUL_AUTOTUNE
         )
 

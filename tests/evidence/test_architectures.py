@@ -28,14 +28,7 @@ FITS = KernelFacts(
     spill_store_bytes=8,
     spill_load_bytes=8,
 )
-TOO_MUCH = KernelFacts(
-    kernel="k",
-    device="a100",
-    config="BLOCK=128",
-    variant="*fp16:16",
-    chosen=False,
-    failure=Failure(kind=TOO_LARGE, message="room"),
-)
+TOO_MUCH = replace(FITS, config="BLOCK=128", failure=Failure(kind=TOO_LARGE, message="room"))
 BROKEN = replace(TOO_MUCH, failure=Failure(kind="CompilationError", message="planted"))
 
 
@@ -112,6 +105,15 @@ def test_a_fault_fails_and_leaves_the_page(
         outcomes[CASE] = outcome(FITS, TOO_MUCH)
     assert architectures.main(["--page", str(page)]) == 0
     assert "| mi300x | gfx942 | 1 | 2 | 1 | 1 | 1 |" in page.read_text(encoding="utf-8")
+
+
+def test_a_device_that_there_is_none_of_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FLOPWATCH_AUTOTUNE", "")  # what is set is taken back
+
+    assert architectures.main(["--device", "a100,h300"]) == 2
+    assert "h300" in capsys.readouterr().err
 
 
 def test_a_page_of_some_devices_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

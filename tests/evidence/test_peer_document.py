@@ -10,7 +10,7 @@ import pytest
 from evidence import peer_document, peer_records
 from evidence.peer_document import OTHER_DEVICE, PAGE, blocks, plots, standing, write
 from evidence.peer_goals import ATTENTION_GROUPS, FP8, PRODUCTS, Group
-from evidence.peer_plots import measured_plots
+from evidence.peer_plots import DEVICE, measured_plots
 from evidence.peer_recorded import Recorded, recorded
 from evidence.peer_records import Peers
 from evidence.peer_shapes import MATMUL, peers_at
@@ -50,7 +50,7 @@ def test_the_page_is_what_is_kept(own: Recorded | None, tmp_path: Path) -> None:
     write(page=page)
 
     assert page.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
-    peers, others = (peer_records.kept(FOLDER / device) for device in (peer_document.DEVICE, OTHER_DEVICE))
+    peers, others = (peer_records.kept(FOLDER / device) for device in (DEVICE, OTHER_DEVICE))
     drawn = plots(peers, own, others)
     assert {path.name for path in (PAGE.parent / "images").glob("performance-*")} == drawn.keys()
     for name, text in drawn.items():

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -15,6 +16,9 @@ from tests.conftest import HAS_GPU
 from tests.kernels.calls import ON_GPU
 
 from flopwatch import kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 CALLS = 10_000
@@ -214,18 +218,27 @@ def test_what_is_called_on_a_hopper_is_the_kernel_that_is_named() -> None:
     assert dict(line.split("|") for line in printed.splitlines()) == {name: each[1] for name, each in ON_GPU.items()}
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", ON_GPU)
-def test_calls_leave_the_gpus_memory_as_it_was(name: str) -> None:
-    call = ON_GPU[name][0]()
+def growth_on_gpu(call: Callable[[], object], calls: int) -> int:
+    """Return how many bytes of the GPU's memory `calls` calls leave, after some that may leave a workspace."""
     for _ in range(10):
         call()
     torch.cuda.synchronize()
     gc.collect()  # of tests before this one
     before = torch.cuda.memory_allocated()
-
-    for _ in range(CALLS):
+    for _ in range(calls):
         call()
     torch.cuda.synchronize()
+    return torch.cuda.memory_allocated() - before
 
-    assert torch.cuda.memory_allocated() == before
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ON_GPU)
+def test_calls_leave_the_gpus_memory_as_it_was(name: str) -> None:
+    assert growth_on_gpu(ON_GPU[name][0](), CALLS) == 0
+
+
+@pytest.mark.gpu
+def test_what_is_kept_of_each_call_shows_on_a_gpu() -> None:
+    call, for_ever = ON_GPU["vector_add"][0](), []
+
+    assert growth_on_gpu(lambda: for_ever.append(call()), FEW) >= FEW * for_ever[0].nbytes

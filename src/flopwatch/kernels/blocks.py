@@ -15,6 +15,17 @@ if TYPE_CHECKING:
 
 #: Rows, columns or depth of a tile: the tensor cores multiply 16 by 16.
 MIN_BLOCK = 16
+#: Threads of a warp, for which registers are counted: NVIDIA's.
+_WARP = 32
+
+
+def loads_of_thread(block_m: int, block_n: int, block_k: int, num_warps: int) -> float:
+    """Return how many elements of both operands a thread loads in a step of a product, one by one.
+
+    >>> loads_of_thread(64, 64, 64, 4)
+    64.0
+    """
+    return (block_m + block_n) * block_k / (num_warps * _WARP)
 
 
 def check_blocks(blocks: Mapping[str, int | None]) -> None:

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from triton.runtime.errors import OutOfResources
 
-from flopwatch.kernels.blocks import check_blocks, does_not_fit
+from flopwatch.kernels.blocks import check_blocks, does_not_fit, loads_of_thread
 from flopwatch.kernels.configs import MATMUL_AUTOTUNE, MatmulConfig, fitting_matmul_config, matmul_config_for
 from flopwatch.kernels.copies import copies_worth_making
 from flopwatch.kernels.eights import are_readable, eights, in_eights
@@ -175,13 +175,13 @@ def _fitting_registers(
     """
     if are_readable((args["a_ptr"].data_ptr(), args["b_ptr"].data_ptr()), *_numbers(args)):
         return configs
-    fitting = [
-        config
-        for config in configs
-        if (config.kwargs["BLOCK_M"] + config.kwargs["BLOCK_N"]) * config.kwargs["BLOCK_K"]
-        <= MAX_SCALAR_LOADS * config.num_warps * 32
-    ]
+    fitting = [config for config in configs if _scalar_loads(config) <= MAX_SCALAR_LOADS]
     return fitting or configs  # sides that the caller gave may leave no choice
+
+
+def _scalar_loads(config: triton.Config) -> float:
+    sides = config.kwargs
+    return loads_of_thread(sides["BLOCK_M"], sides["BLOCK_N"], sides["BLOCK_K"], config.num_warps)
 
 
 def _predicted_us(**args: Any) -> float:

@@ -89,7 +89,6 @@ def numbers(device: Device) -> dict[str, float]:
 
 
 def _chapter(device: Device) -> str:
-    target = f"sm_{device.arch}" if device.backend == "cuda" else str(device.arch)
     known = numbers(device)
     rows = []
     for name, (label, write) in _ROWS.items():
@@ -99,7 +98,7 @@ def _chapter(device: Device) -> str:
     lines = [
         f"## {device.key}",
         "",
-        f"{device.name}, {target}.",
+        f"{device.name}, {device.architecture}.",
         "",
         "| Number | Value | Source |",
         "|:--|--:|--:|",

@@ -134,6 +134,11 @@ class Device:
         return next(source for source in self.sources if number in source.numbers)
 
     @property
+    def architecture(self) -> str:
+        """What compilers call it: "sm_90", "gfx942"."""
+        return str(self.arch) if self.is_amd else f"sm_{self.arch}"
+
+    @property
     def is_amd(self) -> bool:
         """Whether Triton compiles for it through LLVM alone, without ptxas."""
         return self.backend == "hip"

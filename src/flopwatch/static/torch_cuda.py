@@ -163,7 +163,7 @@ def _answers(device: Device) -> dict[str, Callable[..., object]]:
         "get_device_capability": lambda _device=None: device.compute_capability,
         "get_device_name": lambda _device=None: device.name,
         "get_device_properties": lambda _device=None: properties,
-        "get_arch_list": lambda: [str(device.arch) if device.is_amd else f"sm_{device.arch}"],
+        "get_arch_list": lambda: [device.architecture],
         "is_bf16_supported": lambda *_arguments, **_options: True,
         "current_stream": lambda _device=None: stream,
         "default_stream": lambda _device=None: stream,
