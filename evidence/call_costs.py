@@ -16,7 +16,7 @@ from flopwatch.measure.nvml import Watch, require_gpu
 from flopwatch.model import from_json, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 class Measurement(Protocol):
@@ -73,9 +73,13 @@ def _origin(found: Measurement) -> str:
 
 
 def run(
-    arguments: list[str], program: str, description: str, measure: Callable[[], Kept], tell: Callable[[Kept], str]
+    arguments: list[str],
+    program: str,
+    description: str,
+    measure: Callable[[], Iterator[Kept]],
+    tell: Callable[[Kept], str],
 ) -> None:
-    """Measure, print the table and write the file that the command line names."""
+    """Write what is measured so far, whenever there is more, to the file that is named; print the table at last."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {program}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -83,8 +87,9 @@ def run(
     out: Path = parser.parse_args(arguments).out
     try:
         claim(out)
-        found = measure()
+        for found in measure():
+            out.write_bytes(to_json(found, indent=1) + b"\n")
+            last = tell(found)
     except FlopwatchError as error:
         sys.exit(str(error))
-    sys.stdout.write(f"{tell(found)}\n")
-    out.write_bytes(to_json(found, indent=1) + b"\n")
+    sys.stdout.write(f"{last}\n")

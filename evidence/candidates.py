@@ -12,6 +12,7 @@ import argparse
 import ctypes
 import datetime as dt
 import multiprocessing
+import shlex
 import signal
 import statistics
 import sys
@@ -69,13 +70,7 @@ class Findings:
 
 
 def main(experiment: RoutedExperiment, arguments: Sequence[str], program: str, description: str) -> None:
-    """Run an experiment as its command line says: ``OUT.json [--seconds N] [--only TEXT]``, or ``choose OUT.json``."""
-    if arguments[:1] == ["choose"]:
-        (place,) = arguments[1:]
-        findings = from_json(Path(place).read_bytes(), Findings)
-        command = f"{program} choose {Path(place).name}"
-        sys.stdout.writelines(f"{said}\n" for said in choose(findings, experiment, command))
-        return
+    """Run an experiment as its command line says: ``[choose] OUT.json [--seconds N] [--only WORDS]``."""
     parser = argparse.ArgumentParser(
         prog=program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -89,7 +84,16 @@ def main(experiment: RoutedExperiment, arguments: Sequence[str], program: str, d
     )
     parser.add_argument("--processes", type=int, default=16, help="that compile; 0 compiles at first use (16)")
     parser.add_argument("--table", action="store_true", help="only print what OUT has")
-    options = parser.parse_args(arguments)
+    chooses = arguments[:1] == ["choose"]
+    options = parser.parse_args(arguments[chooses:])
+    if chooses:
+        findings = from_json(options.out.read_bytes(), Findings)
+        named = [outcome for outcome in findings.outcomes if is_named(outcome.point, options.only.split())]
+        only = f" --only {shlex.quote(options.only)}" if options.only else ""
+        command = f"{program} choose {options.out.name}{only}"
+        said = choose(replace(findings, outcomes=tuple(named)), experiment, command)
+        sys.stdout.writelines(f"{each}\n" for each in said)
+        return
     if options.table:
         findings = from_json(options.out.read_bytes(), Findings)
     else:
@@ -128,9 +132,7 @@ def run(
     findings = Findings.read(out, experiment.source)
     out.parent.mkdir(parents=True, exist_ok=True)
     known = {outcome.point for outcome in findings.outcomes if not outcome.reason}
-    wanted = [set(word.split(",")) for word in words]
-    points = [point for point in experiment.points() if all(parts & set(point.name.split()) for parts in wanted)]
-    points = [point for point in points if point not in known]
+    points = [point for point in experiment.points() if is_named(point, words) and point not in known]
     if processes:
         jobs = dict.fromkeys(job for point in points for job in experiment.compilations(point))
         compile_all(list(jobs), processes, timeout_s=seconds / 2)
@@ -158,6 +160,11 @@ def run(
                 write(findings, out)
                 runner.check()
     return findings
+
+
+def is_named(point: Point, words: Sequence[str]) -> bool:
+    """Tell whether a point's name has each of these words, or one of a word's parts between commas."""
+    return all(set(word.split(",")) & set(point.name.split()) for word in words)
 
 
 def write(findings: Findings, out: Path) -> None:

@@ -31,7 +31,7 @@ from flopwatch.model import SCHEMA_VERSION
 from flopwatch.units import format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 _PROGRAM = "evidence.first_calls"
 ROOT = Path(__file__).parents[1]
@@ -148,23 +148,23 @@ def in_a_process(name: str, cache: Path) -> tuple[float, float, float]:
     return start, one, other
 
 
-def measure() -> FirstCalls:
-    """Measure on the present GPU.
+def measure() -> Iterator[FirstCalls]:
+    """Measure on the present GPU; yield all that there is, after each.
 
     Raises:
         MachineError: there is none.
         FlopwatchError: a call fails.
     """
     require_one()
-    calls = []
+    machine, date = present_machine()
+    calls: list[FirstCall] = []
     for name in SIZES:
         with tempfile.TemporaryDirectory(prefix="flopwatch-") as cache:
             (cold_start, *cold), (warm_start, *warm) = (in_a_process(name, Path(cache)) for _ in range(2))
         found = FirstCall(name=name, cold=(cold[0], cold[1]), warm=(warm[0], warm[1]), start=(cold_start, warm_start))
         calls.append(found)
         sys.stderr.write(f"{name}: {cold[0]:.2f} s, then {cold[1]:.2f} s; compiled before {warm[0]:.2f} s\n")
-    machine, date = present_machine()
-    return FirstCalls(machine=machine, date=date, calls=tuple(calls))
+        yield FirstCalls(machine=machine, date=date, calls=tuple(calls))
 
 
 def kept(folder: Path) -> FirstCalls | None:

@@ -25,7 +25,7 @@ from flopwatch.model import SCHEMA_VERSION
 from flopwatch.units import format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
 _PROGRAM = "evidence.launch_costs"
@@ -116,7 +116,7 @@ def least_seconds(
     return least
 
 
-def measure() -> LaunchCosts:
+def measure() -> Iterator[LaunchCosts]:
     """Measure on the present GPU.
 
     Raises:
@@ -127,7 +127,7 @@ def measure() -> LaunchCosts:
 
     seconds = least_seconds(calls(), torch.cuda.synchronize)
     machine, date = present_machine()
-    return LaunchCosts(machine=machine, date=date, seconds=seconds)
+    yield LaunchCosts(machine=machine, date=date, seconds=seconds)
 
 
 def kept(folder: Path) -> LaunchCosts | None:

@@ -4,13 +4,16 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from evidence.call_costs import run
 from evidence.first_calls import SIZES, FirstCall, FirstCalls, in_a_process, told
 
 from flopwatch.errors import FlopwatchError
 from flopwatch.kernels.known import TABLES, tabled
 from flopwatch.measure.machine import Machine
+from flopwatch.model import from_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 MACHINE = Machine(gpu=None, versions={"torch": "2.11.0"}, cpu_model="Some Processor", cpu_count=16)
@@ -78,3 +81,17 @@ def test_a_process_has_its_own_cache_and_tells_all_three(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("name", SIZES)
 def test_first_calls_are_made_on_a_gpu(name: str, tmp_path: Path) -> None:
     assert all(0 < cost < 60 for cost in in_a_process(name, tmp_path))
+
+
+def test_what_was_measured_before_a_call_fails_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "first-calls.json"
+
+    def measure() -> Iterator[FirstCalls]:
+        yield CALLS
+        raise FlopwatchError("the first call of vector_add failed", why="broken", todo="run it by itself")
+
+    with pytest.raises(SystemExit, match="the first call of vector_add failed"):
+        run([str(out)], "evidence.first_calls", "", measure, lambda found: told([found]))
+
+    assert from_json(out.read_bytes(), FirstCalls) == CALLS
+    assert not capsys.readouterr().out

@@ -154,7 +154,23 @@ def test_the_command_line_writes_the_table(
     main(MATMUL, ["choose", str(result)], "python -m evidence.matmul_candidates", "")
 
     assert capsys.readouterr().out.splitlines()[1] == f"{THIN}: plain; no candidate is right"
-    assert "python -m evidence.matmul_candidates choose result.json" in table.read_text()
+    assert 'python -m evidence.matmul_candidates choose result.json"' in table.read_text()
+
+
+def test_the_command_line_chooses_for_the_points_that_are_named(
+    table: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = table.with_name("result.json")
+    both = (outcome(LARGE, winner(LARGE, HopperConfig), 1.2), outcome(THIN, winner(THIN, ThinConfig), 1.2))
+    result.write_bytes(to_json(findings(*both)))
+    monkeypatch.setattr(candidates, "choose", lambda found, races, command: choose(found, races, command, table))
+
+    main(MATMUL, ["choose", str(result), "--only", THIN], "python -m evidence.matmul_candidates", "")
+
+    (said,) = capsys.readouterr().out.splitlines()
+    assert said.startswith(f"{THIN}: thin_matmul_kernel; ")
+    assert f"python -m evidence.matmul_candidates choose result.json --only '{THIN}'" in table.read_text()
+    assert LARGE.partition(" ")[0] not in table.read_text()
 
 
 def test_what_a_gain_must_be_is_known_of_every_kernel() -> None:
