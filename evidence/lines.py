@@ -22,9 +22,9 @@ import torch
 from evidence.candidates import Findings, main
 from evidence.matmul_candidates import PROCESSORS, MatmulExperiment, is_by_columns, product_point
 from evidence.peer_shapes import sizes
+from flopwatch.kernels.copy_kernel import in_lines
 from flopwatch.kernels.hopper_choice import product_config
 from flopwatch.kernels.hopper_matmul import HopperConfig, hopper_matmul
-from flopwatch.kernels.scratch import in_lines
 from flopwatch.model import from_json
 
 if TYPE_CHECKING:

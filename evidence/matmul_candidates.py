@@ -28,13 +28,14 @@ from evidence.race import Contest, Point
 from evidence.routes import take_plain_kernels
 from evidence.turns import GpuTurns, is_alive
 from flopwatch.kernels import stream_k, triton_matmul
+from flopwatch.kernels.copy_kernel import in_lines, in_scratch
 from flopwatch.kernels.hopper_choice import predicted_cycles, product_config, schedule_of, tiles_of
 from flopwatch.kernels.hopper_matmul import OTHER_GROUPS, TILES, HopperConfig, can_multiply, hopper_matmul
 from flopwatch.kernels.hopper_short import ShortConfig, can_multiply_short, hopper_short_matmul
 from flopwatch.kernels.known import PLAIN as PLAIN_PEER
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.kernels.routes import ProductConfig, prepared_product, product_key
-from flopwatch.kernels.scratch import in_lines, in_scratch, is_worth_lines
+from flopwatch.kernels.scratch import is_worth_lines
 from flopwatch.kernels.stream_k import Balance, StreamKConfig, stream_k_matmul
 from flopwatch.kernels.thin_matmul import CANDIDATES, MOST_ROWS, ThinConfig, thin_matmul
 from flopwatch.kernels.wave_choice import tiles_for, wave_cycles
@@ -230,6 +231,7 @@ class MatmulExperiment:
                 "configs",
                 "dependent_launch",
                 "scratch",
+                "copy_kernel",
             )
         )
         hopper = [path for kind in ("matmul", "short") for path in sorted(folder.glob(f"hopper_{kind}*.py"))]

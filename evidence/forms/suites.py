@@ -12,14 +12,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from torch.nn.functional import pad
 
 from flopwatch import Suite
+from flopwatch.kernels.copy_kernel import first_columns, in_lines, in_scratch
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, hopper_attention
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, prepare_hopper_fp8
 from flopwatch.kernels.hopper_matmul import CONFIGS
 from flopwatch.kernels.hopper_short import SHORT
 from flopwatch.kernels.reference import attention_reference, matmul_reference
 from flopwatch.kernels.routes import prepared_product
+from flopwatch.kernels.scratch import ALIGNMENT, DEPTH
 from flopwatch.kernels.stream_k import STREAM_K
 from flopwatch.kernels.thin_fp8 import THIN_FP8, prepare_thin_fp8
 from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, ThinConfig
@@ -38,6 +41,8 @@ VARIED, LENGTHS = (3, 8, 2, 1100, 1100), (1, 700, 1100)
 #: Of products: M, N, K. One to two tiles of each configuration for every program of 132; of what is left over from
 #: whole waves, steps enough to be shared by all of them.
 SIZES = (2304, 2048, 2048)
+#: Of what is copied: M, N, K, neither of which is a multiple of a tile's sides; rows of A are read 4 bytes at a time.
+COPIED = (333, 777, 1234)
 #: By name, all that products of 16-bit elements may take.
 PRODUCTS: MappingProxyType[str, ProductConfig] = MappingProxyType({**CONFIGS, **SHORT, **THIN, **STREAM_K})
 _BYTES = 2
@@ -308,3 +313,49 @@ class Fp8Forms(ProductForms):
         a, b, scale_a, scale_b, *_ = inputs
         product: torch.Tensor = matmul_reference(a, b) * scale_a * scale_b
         return product
+
+
+class CopyForms(Suite):
+    """Copies of float16; `form` is what is copied, and how it lies."""
+
+    params: ClassVar[Sequence[Sequence[str]]] = (
+        ("both", "both, B by columns", "B in lines", "B in lines, by columns", "first columns"),
+    )
+    param_names = ("form",)
+    max_diff_eps = 0.0
+
+    def inputs(self, *values: str, seed: int) -> tuple[torch.Tensor, torch.Tensor, str]:
+        """Draw A and B."""
+        (form,) = values
+        m, n, k = COPIED
+        generator = torch.Generator(device="cuda").manual_seed(seed)
+        of_b = (n, k) if form.endswith("by columns") else (k, n)
+        a, b = (torch.randn(shape, device="cuda", generator=generator).half() for shape in ((m, k), of_b))
+        return a, b.T if form.endswith("by columns") else b, form
+
+    def run(self, a: torch.Tensor, b: torch.Tensor, form: str) -> torch.Tensor:
+        """Launch it; copies of both stand one after the other."""
+        if form == "first columns":
+            return first_columns(a, COPIED[0])[0]
+        if form.startswith("B in lines"):
+            return in_lines(b)
+        return torch.cat([each.flatten() for each in in_scratch(a, b)])
+
+    def reference(self, a: torch.Tensor, b: torch.Tensor, form: str) -> torch.Tensor:
+        """Copy in float64."""
+        if form == "first columns":
+            return a[:, : COPIED[0]].double()
+        if form.startswith("B in lines"):
+            return b.double()
+        depth, width = (-size % unit for size, unit in ((a.shape[1], DEPTH), (b.shape[1], ALIGNMENT)))
+        padded = pad(a.double(), (0, depth)), pad(b.double(), (0, width, 0, depth))
+        return torch.cat([each.flatten() for each in padded])
+
+    def flops(self, *values: str) -> float:  # noqa: ARG002 - as all suites have it
+        """Count one an element of what is copied."""
+        m, n, k = COPIED
+        return float(m * k + k * n)
+
+    def bytes_moved(self, *values: str) -> float:
+        """Count each element twice: read and written."""
+        return 2.0 * _BYTES * self.flops(*values)

@@ -4,8 +4,20 @@ import itertools
 from pathlib import Path
 
 import pytest
+import torch
 from evidence import sanitized_forms
-from evidence.forms.suites import ODD, PRODUCTS, VARIED, WHOLE, AttentionForms, Fp8Forms, ProductForms, attention_form
+from evidence.forms.suites import (
+    COPIED,
+    ODD,
+    PRODUCTS,
+    VARIED,
+    WHOLE,
+    AttentionForms,
+    CopyForms,
+    Fp8Forms,
+    ProductForms,
+    attention_form,
+)
 
 from flopwatch.kernels import routes
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, HopperAttentionConfig
@@ -148,15 +160,21 @@ def test_of_each_kernel_for_products_there_is_a_form_by_columns() -> None:
     assert {config.turned for config in by_columns if isinstance(config, ShortConfig)} == {False, True}
 
 
-@pytest.mark.parametrize("suite", [AttentionForms, ProductForms, Fp8Forms])
-def test_a_form_launches_its_kernel_alone(suite: type[AttentionForms | ProductForms]) -> None:
+@pytest.mark.parametrize(
+    ("suite", "kernel"),
+    [
+        (AttentionForms, "hopper_attention_kernel"),
+        (ProductForms, "hopper_matmul_kernel"),
+        (Fp8Forms, "hopper_matmul_kernel"),
+        (CopyForms, "copy_kernel"),
+    ],
+)
+def test_a_form_launches_its_kernel_alone(suite: type[AttentionForms | ProductForms | CopyForms], kernel: str) -> None:
     form = suite.params[0][0]
     with Worker(Mode.STATIC, Code(benchmarks=FORMS, device="h200")) as worker:
         facts = worker.compile(Case(suite=suite.__name__, values=(form, "flopwatch"))).facts
 
-    assert [fact.kernel for fact in facts] == [
-        "hopper_attention_kernel" if suite is AttentionForms else "hopper_matmul_kernel"
-    ]
+    assert [fact.kernel for fact in facts] == [kernel]
     assert not any(fact.spill_bytes for fact in facts)
 
 
@@ -174,3 +192,14 @@ def test_a_tool_that_is_none_of_compute_sanitizer_s_is_refused(capsys: pytest.Ca
         sanitized_forms.main(["--tool", "memcheck,asan"])
 
     assert "'asan' is none of memcheck, racecheck, initcheck, synccheck" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", CopyForms.params[0])
+def test_a_form_of_copies_is_what_is_expected_of_it(form: str) -> None:
+    m, n, k = COPIED
+    by_columns = form.endswith("by columns")
+    generator = torch.Generator().manual_seed(3)
+    a, b = (torch.randn(shape, generator=generator).half() for shape in ((m, k), (n, k) if by_columns else (k, n)))
+    given = a, b.T if by_columns else b, form
+
+    assert torch.equal(CopyForms().run(*given).double(), CopyForms().reference(*given))

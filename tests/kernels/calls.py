@@ -45,8 +45,8 @@ def attention(*shape: int, causal: bool = False, lengths: Sequence[int] = ()) ->
     return lambda: flash_attention(q, q, q, causal=causal, seq_lens=seq_lens)
 
 
-#: What is called on a GPU, and the kernel that a Hopper launches: the plain ones, others, and what needs a workspace or
-#: copies.
+#: What is called on a GPU, and the kernels that a Hopper launches: the plain ones, others, and what needs a workspace
+#: or copies.
 ON_GPU: dict[str, tuple[Callable[[], Callable[[], torch.Tensor]], str]] = {
     "flash_attention": (lambda: attention(2, 4, 256, 64, causal=True), "attention_kernel"),
     "flash_attention, larger": (lambda: attention(8, 16, 1024, 64, causal=True), "hopper_attention_kernel"),
@@ -55,8 +55,11 @@ ON_GPU: dict[str, tuple[Callable[[], Callable[[], torch.Tensor]], str]] = {
     "triton_matmul, short": (lambda: product(1024, 1024, 1024), "hopper_short_kernel"),
     "triton_matmul, tiles shared": (lambda: product(2560, 2560, 2560), "hopper_matmul_kernel"),
     "triton_matmul, few rows": (lambda: product(16, 4096, 4096), "thin_matmul_kernel"),
-    "triton_matmul, copies": (lambda: product(777, 1234, 5678), "hopper_short_kernel"),
-    "triton_matmul, a copy of B": (lambda: product(2504, 2504, 2504), "hopper_matmul_kernel"),
+    "triton_matmul, copies": (
+        lambda: product(777, 1234, 5678),
+        "copy_kernel hopper_short_kernel copy_kernel",
+    ),
+    "triton_matmul, a copy of B": (lambda: product(2504, 2504, 2504), "copy_kernel hopper_matmul_kernel"),
     "triton_matmul_fp8": (lambda: product_fp8(256), "matmul_fp8_kernel"),
     "triton_matmul_fp8, larger": (lambda: product_fp8(1024), "hopper_matmul_kernel"),
     "triton_matmul_fp32": (lambda: product_fp32(128), "matmul_kernel"),

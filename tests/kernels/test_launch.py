@@ -5,6 +5,7 @@ import importlib
 import subprocess
 import sys
 import weakref
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,10 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
 from flopwatch.kernels import flash_attention, launch, triton_matmul, vector_add
-from flopwatch.kernels.launch import Launched, Launches, key_of
+from flopwatch.kernels.launch import Launch, Launched, Launches, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Iterator
 
 KEY, _ADDRESSES = key_of(torch.zeros(2, 3), torch.zeros(2, 3))
 #: What calls return lies as this does.
@@ -448,23 +449,24 @@ def eager() -> Iterator[list[Callable[[], torch.Tensor]]]:
 def test_launches_that_were_kept_give_the_same_bits(
     eager: list[Callable[[], torch.Tensor]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    again: list[Hashable] = []
-    launch_again = Launches.again
+    again: list[str] = []
+    launch_again = launch._launched
 
-    def noted(launches: Launches, key: Hashable, addresses: tuple[int, ...]) -> torch.Tensor | None:
-        out = launch_again(launches, key, addresses)
-        again.extend([key] * (out is not None))
-        return out
+    def noted(kept: Launch, stream: int, addresses: tuple[int, ...]) -> torch.Tensor | None:
+        again.append(kept.function.__name__)
+        return launch_again(kept, stream, addresses)
 
-    monkeypatch.setattr(Launches, "again", noted)
+    monkeypatch.setattr(launch, "_launched", noted)
     monkeypatch.setattr(launch, "_RUN", JITFunction.run)  # whatever other tests left behind
     monkeypatch.setattr(launch, "_TUNED_RUN", Autotuner.run)
+    counts = []
     for call in eager:
         first = call()
         torch.empty_like(first).fill_(float("nan"))  # what the next call is likely to be given
         again.clear()
         assert torch.equal(first, call())
-        assert len(again) == 1
+        counts.append(len(again))
+    assert counts == [1, 1, 1, 3, 1, 1, 1, 1], "777x1234x5678 by way of copies"
 
 
 @pytest.mark.gpu
@@ -486,43 +488,129 @@ def test_compiled_functions_give_the_same_bits(eager: list[Callable[[], torch.Te
         assert torch.equal(call(), torch.compile(call, fullgraph=True)())
 
 
-def both(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return a.clone(), b.clone()
+class Chained:
+    """Launches of which KEY's are of copies: of both operands, or of the second one alone."""
 
+    def __init__(self, *, copies_first: bool = True, cuts: bool = True) -> None:
+        self.launches = Launches()
+        self.copies, self.product, self.cut = (self.launched(pointers) for pointers in (2, 3, 2))
+        self.memory = torch.zeros(64, dtype=torch.float16)
+        self.launches.keep("product", self.product, OUT)
+        self.launches.keep_of_copies(
+            KEY,
+            (replace(self.copies, arrange=lambda _stream, a, b, memory: ((a + b, memory), None)), self.memory),
+            "product",
+            (self.cut, OUT[:, :1]) if cuts else None,
+            copies_first=copies_first,
+            second_begins=32,
+        )
 
-def test_copies_are_kept_by_the_key_for_the_driver(driver: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(knobs.runtime, "interpret", False)
-    kept = Launches()
-    kept.keep_copies(KEY, both)
-    other, _addresses = key_of(torch.zeros(2, 3), torch.zeros(3, 2))
+    @staticmethod
+    def launched(pointers: int) -> Launched:
+        """Return a launch of a kernel of so many pointers, three numbers and one constant."""
+        params = [SimpleNamespace(is_constexpr=place == pointers + 3) for place in range(pointers + 4)]
+        return launched(SimpleNamespace(used_global_vals={}, params=params, pre_run_hooks=[]), pointers=pointers)
 
-    assert kept.copies(KEY) is both
-    assert kept.copies(other) is None
-    monkeypatch.setattr(launch, "active_driver", SimpleNamespace(active=SimpleNamespace()))
-    assert kept.copies(KEY) is None, "that of another GPU"
-    monkeypatch.setattr(launch, "active_driver", SimpleNamespace(active=driver))
-    assert kept.copies(KEY) is both
-    kept.forget()
-    assert kept.copies(KEY) is None
+    def again(self) -> torch.Tensor | None:
+        """Launch again what a call with KEY launched."""
+        return self.launches.again_of_copies(KEY, (1024, 2048))
+
+    def handed(self) -> list[list[int]]:
+        """Return the pointers that each of the three was handed last."""
+        return [each.compiled.run.given[9 : 9 + each.pointers] for each in (self.copies, self.product, self.cut)]
 
 
 @pytest.mark.usefixtures("driver")
-def test_no_copies_are_kept_without_a_key_or_where_kernels_are_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(knobs.runtime, "interpret", False)
-    kept = Launches()
-    kept.keep_copies(None, both)
-    assert kept.copies(None) is None
-    monkeypatch.setattr(knobs.runtime, "interpret", True)
-    kept.keep_copies(KEY, both)
-    assert kept.copies(KEY) is None
+@pytest.mark.parametrize("copies_first", [False, True])
+def test_what_was_computed_of_copies_is_so_again(copies_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    chained, made = Chained(copies_first=copies_first), list[torch.Tensor]()
+
+    def noted(*asked: Any) -> torch.Tensor:  # noqa: ANN401 - as torch's
+        made.append(torch.empty_strided(asked[0], asked[1], dtype=asked[2]))
+        return made[-1]
+
+    monkeypatch.setattr(launch, "empty_on_gpu", noted)
+
+    out = chained.again()
+
+    assert [(tuple(each.shape), each.stride(), each.dtype) for each in made] == [
+        (tuple(each.shape), each.stride(), each.dtype) for each in (chained.memory, OUT, OUT[:, :1])
+    ]
+    memory, product, last = (each.data_ptr() for each in made)
+    assert out is made[-1]
+    first = memory if copies_first else 1024
+    assert chained.handed() == [[1024 + 2048, memory], [first, memory + 32, product], [product, last]]
+
+
+@pytest.mark.usefixtures("driver")
+def test_what_there_is_nothing_to_cut_off_is_returned_as_it_is() -> None:
+    chained = Chained(cuts=False)
+
+    out = chained.again()
+
+    assert out is not None
+    assert out.shape == OUT.shape
+    assert chained.handed()[2] == []
+
+
+def no_copies(chained: Chained) -> bool:
+    """Tell whether nothing is launched."""
+    return chained.again() is None and chained.handed() == [[], [], []]
+
+
+@pytest.mark.parametrize("name", DISTURBANCES)
+def test_triton_dispatches_copies_where_it_may_have_more_to_do(
+    driver: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for launched_one in ("copies", "product"):  # what cuts is the kernel that copies
+        chained = Chained()
+        with monkeypatch.context() as patch:
+            function = getattr(chained, launched_one).compiled.src.fn
+            DISTURBANCES[name](patch, driver, function)
+            assert no_copies(chained)
+        driver.device = 0
+
+
+def test_triton_dispatches_copies_of_what_is_kept_no_more_or_for_another_driver(
+    driver: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chained = Chained()
+    assert chained.launches.again_of_copies("another", (1024, 2048)) is None
+    chained.launches._kept.clear()
+    assert no_copies(chained)
+
+    chained = Chained()
+    monkeypatch.setattr(launch, "active_driver", SimpleNamespace(active=SimpleNamespace(**vars(driver))))
+    chained.launches.keep("product", chained.product, OUT)  # by itself, for that driver
+    assert no_copies(chained)
+
+    chained = Chained()
+    chained.launches.forget()
+    assert no_copies(chained)
+
+
+def test_no_copies_are_kept_without_a_key_or_where_kernels_are_interpreted(driver: SimpleNamespace) -> None:
+    chained, kept = Chained(), Launches()
+    copies, product, cut = (chained.copies, chained.memory), "product", (chained.cut, OUT)
+    interpreted = replace(chained.cut, compiled=None)
+    for key, made, of_copies, last in (
+        (None, copies, product, cut),
+        (KEY, (interpreted, chained.memory), product, cut),
+        (KEY, copies, None, cut),
+        (KEY, copies, product, (interpreted, OUT)),
+    ):
+        kept.keep_of_copies(key, made, of_copies, last, copies_first=True, second_begins=0)
+    driver.get_current_target = lambda: SimpleNamespace(backend="hip")
+    kept.keep_of_copies(KEY, copies, product, cut, copies_first=True, second_begins=0)
+
+    assert not kept._chains
 
 
 @pytest.mark.usefixtures("driver")
 def test_of_more_copies_than_there_is_room_for_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(knobs.runtime, "interpret", False)
     monkeypatch.setattr(launch, "CAPACITY", 2)
-    kept = Launches()
+    chained, kept = Chained(), Launches()
     for name in "abc":
-        kept.keep_copies((name,), both)
+        kept.keep_of_copies(name, (chained.copies, chained.memory), "product", None, copies_first=True, second_begins=0)
 
-    assert [kept.copies((name,)) for name in "abc"] == [None, None, both]
+    assert list(kept._chains) == ["c"]

@@ -6,10 +6,11 @@ import pytest
 import torch
 from tests.kernels.on_stand_in import printed
 
-from flopwatch.kernels import copies, matmul, routes, scratch
+from flopwatch.kernels import copies, copy_kernel, matmul, routes, scratch
+from flopwatch.kernels.copy_kernel import Copied, Copies, first_columns, in_lines, in_scratch, make_copies
 from flopwatch.kernels.matmul import triton_matmul
 from flopwatch.kernels.reference import matmul_reference
-from flopwatch.kernels.scratch import ALIGNMENT, DEPTH, in_lines, in_scratch, is_aligned, is_worth_lines
+from flopwatch.kernels.scratch import ALIGNMENT, DEPTH, is_aligned, is_worth_lines, lines_copy, rows_copy
 from flopwatch.measure.numbers import difference
 from flopwatch.poison import PoisonedAllocations
 
@@ -23,6 +24,9 @@ OPERANDS: dict[str, Callable[[Normal], tuple[torch.Tensor, torch.Tensor]]] = {
     "an odd depth alone": lambda normal: (normal(45, 71), normal(71, 64)),
     "odd columns alone": lambda normal: (normal(45, 128), normal(128, 33)),
     "transposed": lambda normal: (normal(128, 45).T, normal(33, 128).T),
+    "columns of an odd depth": lambda normal: (normal(45, 71), normal(33, 71).T),
+    "one row, one column": lambda normal: (normal(1, 71), normal(71, 1)),
+    "the same row for all": lambda normal: (normal(1, 71).expand(45, 71), normal(71, 33)),
     "a corner that starts in the middle of 16 bytes": lambda normal: (normal(64, 128)[3:48, 5:69], normal(64, 64)),
     "every other column": lambda normal: (normal(45, 140)[:, ::2], normal(70, 66)[:, ::2]),
 }
@@ -30,7 +34,7 @@ OPERANDS: dict[str, Callable[[Normal], tuple[torch.Tensor, torch.Tensor]]] = {
 
 def test_what_is_readable_is_not_copied(normal: Normal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "is_worth_scratch", lambda *_sizes: True)
-    monkeypatch.setattr(copies, "in_scratch", lambda *_operands: pytest.fail("copied"))
+    monkeypatch.setattr(copies, "scratch_copies", lambda *_operands: pytest.fail("copied"))
     a, b = normal(45, 72), normal(40, 72).T
     error = difference(triton_matmul(a, b, 32, 32, 32), matmul_reference(a, b)).max_diff_eps
     assert error is not None
@@ -56,6 +60,49 @@ def test_copies_are_aligned_and_end_in_zeros(normal: Normal, name: str) -> None:
         assert copy.count_nonzero() == x.count_nonzero()
     assert copied[0].shape[1] == copied[1].shape[0]
     assert (copied[0].shape[1] % DEPTH, copied[1].shape[1] % ALIGNMENT) == (0, 0)
+    assert copied[0].stride(1) == 1
+    lies_by_columns = operands[1].stride(0) == 1 != operands[1].stride(1)
+    assert copied[1].stride(0 if lies_by_columns else 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "height", "pitch", "width"),
+    [
+        (lambda x: x, 300, 304, 1),  # tiles of whole rows and columns, and rest
+        (lambda x: x[:, :264], 257, 272, 8),
+        (lambda x: x[:, :270], 257, 270, 2),  # rows of the copy are as odd as those of the matrix
+        (lambda x: x[:, 1:265], 257, 264, 1),  # begins within 16 bytes
+        (lambda x: x.T, 280, 272, 1),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_copy_has_the_same_bits_and_zeros_around_them(
+    make: Callable[[torch.Tensor], torch.Tensor], height: int, pitch: int, width: int, dtype: torch.dtype
+) -> None:
+    columns = 272 if width > 1 else 271
+    bits = torch.randint(-(2**15), 2**15, (257, columns), dtype=torch.int16, generator=torch.Generator().manual_seed(3))
+    matrix = make(bits.view(dtype))  # numbers that are none, of every kind, among them
+    copy = rows_copy(matrix, height, pitch)
+    assert copy_kernel._width(matrix, copy) == width
+
+    with PoisonedAllocations():
+        copied = make_copies(Copies(a=None, b=copy), matrix, matrix).b.view(torch.int16)
+
+    rows, columns = matrix.shape
+    assert torch.equal(copied[:rows, :columns], matrix.view(torch.int16))
+    assert not copied[rows:].any()
+    assert not copied[:, columns:].any()
+
+
+@pytest.mark.parametrize("columns", [33, 40, 48])
+def test_the_first_columns_are_copied_as_they_are(normal: Normal, columns: int) -> None:
+    matrix = normal(45, 48)
+
+    with PoisonedAllocations():
+        first, _ = first_columns(matrix, columns)
+
+    assert first.is_contiguous()
+    assert torch.equal(first, matrix[:, :columns])
 
 
 @pytest.mark.usefixtures("always_in_scratch")
@@ -87,7 +134,7 @@ def test_without_memory_for_copies_the_product_is_computed_all_the_same(
     def full(*_: torch.Tensor) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(copies, "in_scratch", full)
+    monkeypatch.setattr(matmul, "make_copies", full)
     a, b = normal(45, 71), normal(71, 33)
     error = difference(triton_matmul(a, b, 32, 32, 32), matmul_reference(a, b)).max_diff_eps
     assert error is not None
@@ -150,13 +197,14 @@ def test_b_is_copied_alone_where_the_rule_has_the_persistent_kernel(
     a = torch.empty(5000, 5000, dtype=torch.float16, device="meta")
     b = a.T if by_columns else a
 
-    make = copies.copies_worth_making(a, b, routed=True)
+    found = copies.copies_worth_making(a, b, routed=True)
 
-    assert make is not None
-    same, copy = make(a, b)
-    assert same is a
-    assert copy.stride() == ((1, 5056) if by_columns else (5056, 1))
-    assert copies.copies_worth_making(same, copy, routed=True) is None, "and the copy not again"
+    assert found is not None
+    assert found.a is None
+    assert found.b == lines_copy(b)
+    assert found.b.seen == ((1, 5056) if by_columns else (5056, 1))
+    copy = torch.empty(found.b.elements, dtype=torch.float16, device="meta").as_strided(found.b.shape, found.b.seen)
+    assert copies.copies_worth_making(a, copy, routed=True) is None, "and the copy not again"
 
 
 def test_b_is_not_copied_for_the_plain_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,72 +230,96 @@ def test_a_product_of_b_in_lines_is_the_same(normal: Normal, monkeypatch: pytest
     monkeypatch.setattr(matmul, "routed_product", lambda *_: None)
     copied: list[torch.Tensor] = []
 
-    def noted(b: torch.Tensor) -> torch.Tensor:
-        copied.append(in_lines(b))
-        return copied[-1]
+    def noted(given: Copies, a: torch.Tensor, b: torch.Tensor) -> Copied:
+        made = make_copies(given, a, b)
+        copied.extend((made.a, made.b))
+        return made
 
-    monkeypatch.setattr(copies, "in_lines", noted)
+    monkeypatch.setattr(matmul, "make_copies", noted)
     a, b = normal(40, 72), normal(72, 24)
 
     c = triton_matmul(a, b)
 
-    assert [each.stride() for each in copied] == [(64, 1)]
-    assert torch.equal(c, triton_matmul(a, copied[0]))
+    same, copy = copied
+    assert same is a
+    assert copy.stride() == (64, 1)
+    assert torch.equal(c, triton_matmul(a, copy))
     error = difference(c, matmul_reference(a, b)).max_diff_eps
     assert error is not None
     assert error <= 1.0
 
 
 #: On a stand-in for a GPU: products by way of copies, of which the second one finds out nothing any more. Prints how
-#: many were found out, and for each product how it lies and whether the kernel was launched past Triton's dispatch.
+#: many were found out, how each product lies, what was launched past Triton's dispatch, and how much of it.
 AGAIN = """
 import sys
+from dataclasses import replace
 import torch
 from benchmarks_host import stand_in
-from flopwatch.kernels import scratch, triton_matmul
+from flopwatch.kernels import launch, scratch, triton_matmul
 from flopwatch.kernels.launch import Launches
 
 matmul = sys.modules["flopwatch.kernels.matmul"]
 scratch.SCRATCH_FROM = scratch.SCRATCH_INTENSITY = 0
-asked, past = [], []
-worth, again = matmul.copies_worth_making, Launches.again
+asked, past, tried = [], [], []
+worth, launched, make = matmul.copies_worth_making, launch._launched, matmul.make_copies
+
+def noted(*given):
+    past.append(given[0].function.__name__)
+    return launched(*given)
+
+def made(*given):
+    tried.append("make")
+    copied = make(*given)
+    a, b = (each.as_subclass(stand_in.StandInTensor) for each in (copied.a, copied.b))
+    return replace(copied, a=a, b=b)
+
+def full(*given):
+    tried.append("full")
+    raise torch.OutOfMemoryError
+
 matmul.copies_worth_making = lambda a, b, **rest: asked.append(a.shape) or worth(a, b, **rest)
-Launches.again = lambda *given: past.append(again(*given)) or past[-1]
+matmul.make_copies, launch._launched = made, noted
+
+def multiplied():
+    past.clear(), tried.clear(), asked.clear()
+    c = triton_matmul(a, b)
+    print(len(asked), tuple(c.shape), c.is_contiguous(), *tried, *past)
+
 with stand_in.stand_in_gpu():
-    a, b = stand_in.tensor(45, 71), stand_in.tensor(71, 33)
-    pad = scratch.pad
-    scratch.pad = lambda x, by: pad(x, by).as_subclass(stand_in.StandInTensor)
-    for _ in range(3):
-        past.clear()
-        c = triton_matmul(a, b)
-        print(len(asked), tuple(c.shape), c.is_contiguous(), [each is not None for each in past])
+    for b_columns in (33, 64):  # of 64 there is nothing to cut off
+        a, b = stand_in.tensor(45, 71), stand_in.tensor(71, b_columns)
+        for _ in range(3):
+            multiplied()
     matmul._launches.forget()
-    triton_matmul(a, b)
-    print(len(asked))
+    multiplied()
+    matmul._launches._kept.clear()  # as with too many others
+    for _ in range(2):
+        multiplied()
     # Without memory for copies, once they are kept, and when they are new.
-    def full(x, by):
-        tried.append(x.shape)
-        raise torch.OutOfMemoryError
-    tried, scratch.pad = [], full
-    for _ in range(2):
-        past.clear()
-        c = triton_matmul(a, b)
-        print(len(asked), len(tried), tuple(c.shape), any(each is not None for each in past))
-        tried.clear()
+    matmul.make_copies, launch._launched = full, full
+    multiplied()
+    launch._launched = noted
     matmul._launches.forget()
     for _ in range(2):
-        past.clear()
-        triton_matmul(a, b)
-        print(len(tried), any(each is not None for each in past))
-        tried.clear()
+        multiplied()
 """
 
 
 def test_what_was_computed_of_copies_once_is_so_again_and_launched_past_triton_s_dispatch() -> None:
+    def first(columns: int) -> str:
+        return f"2 (45, {columns}) True make"
+
+    def again(columns: int, *kernels: str) -> str:
+        return " ".join((f"0 (45, {columns}) True copy_kernel matmul_kernel", *kernels))
+
     assert printed(AGAIN) == [
-        "2 (45, 33) True [False, False]",
-        *["2 (45, 33) True [False, True]"] * 2,
-        "4",
-        *["4 1 (45, 33) False"] * 2,  # tried once a call, and what is launched instead is not kept
-        *["1 False"] * 2,
+        first(33),
+        *[again(33, "copy_kernel")] * 2,
+        first(64),
+        *[again(64)] * 2,
+        *[first(64)] * 2,
+        again(64),
+        "1 (45, 64) True full",  # tried once, and what is launched instead is not kept
+        *["1 (45, 64) True full"] * 2,
     ]

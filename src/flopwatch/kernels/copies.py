@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flopwatch.kernels.copy_kernel import Copies
 from flopwatch.kernels.eights import are_readable
 from flopwatch.kernels.hopper_matmul import HopperConfig
 from flopwatch.kernels.routes import ruled_product
-from flopwatch.kernels.scratch import in_lines, in_scratch, is_worth_lines, is_worth_scratch
+from flopwatch.kernels.scratch import is_worth_lines, is_worth_scratch, lines_copy, scratch_copies
 
 if TYPE_CHECKING:
     import torch
 
-    from flopwatch.kernels.launch import Copies
-
 
 def copies_worth_making(a: torch.Tensor, b: torch.Tensor, *, routed: bool) -> Copies | None:
-    """Return what copies the operands of a product for it to be faster; None where it is fastest as they are.
+    """Return how operands of a product are copied for it to be faster; None where it is fastest as they are.
 
     The product is the first columns of that of the copies, of which no copies are worth making. Sizes, strides, dtypes
     and alignments decide, and what kernels there are for the GPU.
@@ -28,11 +27,8 @@ def copies_worth_making(a: torch.Tensor, b: torch.Tensor, *, routed: bool) -> Co
     """
     (M, K), N = a.shape, b.shape[1]
     if is_worth_scratch(M, N, K) and not are_readable((a.data_ptr(), b.data_ptr()), (M, N, K), a.stride(), b.stride()):
-        return in_scratch
+        of_a, of_b = scratch_copies(a, b)
+        return Copies(a=of_a, b=of_b)
     if routed and is_worth_lines(b, M) and isinstance(ruled_product(a, b), HopperConfig):
-        return _with_b_in_lines
+        return Copies(a=None, b=lines_copy(b))
     return None
-
-
-def _with_b_in_lines(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return a, in_lines(b)

@@ -18,9 +18,9 @@ and memory of their own, and modes that stand between torch and its tensors.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack  # no public names; the modes that are entered
@@ -30,9 +30,6 @@ from triton.runtime.driver import driver as active_driver
 from triton.runtime.jit import JITFunction
 
 from flopwatch.kernels.handover import Handover, handover_of
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
 
 #: Triton calls a pointer aligned that is a multiple of so many bytes, and of a pointer asks nothing else.
 ALIGNMENT = 16
@@ -44,8 +41,6 @@ CAPACITY = 4096
 #: comes what they point into, to be kept until the launch is made: another thread may take the next workspace of the
 #: stream in between.
 Arrange: TypeAlias = Callable[..., tuple[tuple[int, ...], object]]
-#: Makes copies of both operands, or takes one as it is.
-Copies: TypeAlias = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 #: Classes whose tensors are what they say; a subclass may be anything.
 PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
@@ -121,12 +116,31 @@ class Launch:
     dtype: torch.dtype
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chain:
+    """What a call launches that is computed of copies of its operands.
+
+    Attributes:
+        copies: makes them, in one piece of memory, that of the first operand at its start.
+        copies_first: whether there is one of that, or it is read as it is.
+        second_begins: where that of the second one begins, in bytes.
+        key: of what is launched of the copies.
+        cut: copies from that what the call returns; None where it is all of it.
+    """
+
+    copies: Launch
+    copies_first: bool
+    second_begins: int
+    key: Hashable
+    cut: Launch | None
+
+
 class Launches:
     """What calls of one function launched, by their arguments."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Launch] = {}
-        self._copies: dict[Hashable, tuple[Any, Copies]] = {}
+        self._chains: dict[Hashable, Chain] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -134,20 +148,7 @@ class Launches:
     def forget(self) -> None:
         """Have the next call of each set of arguments go through Triton's dispatch, as after choosing anew."""
         self._kept.clear()
-        self._copies.clear()
-
-    def copies(self, key: Hashable | None) -> Copies | None:
-        """Return what copies the operands of a call with this key, where that was kept and the driver is the same."""
-        driver, copies = self._copies.get(key, (None, None))
-        return copies if driver is not None and driver is active_driver.active else None
-
-    def keep_copies(self, key: Hashable | None, copies: Copies) -> None:
-        """Keep that a call with this key is computed of copies, so that later ones need not find that out again."""
-        if key is None or knobs.runtime.interpret:
-            return
-        if len(self._copies) >= CAPACITY:
-            self._copies.clear()
-        self._copies[key] = (active_driver.active, copies)
+        self._chains.clear()
 
     def again(self, key: Hashable | None, addresses: tuple[int, ...]) -> torch.Tensor | None:
         """Launch what a call with this key launched, and return what the kernel writes.
@@ -160,22 +161,34 @@ class Launches:
             addresses: likewise.
         """
         launch = self._kept.get(key)
-        if launch is None or not _is_plain(launch.function):
+        if launch is None or not _is_current(launch):
             return None
-        if launch.tuner is not None and launch.tuner.cache is not launch.answers:
+        return _launched(launch, launch.current_stream(launch.device), addresses)
+
+    def again_of_copies(self, key: Hashable | None, addresses: tuple[int, ...]) -> torch.Tensor | None:
+        """As `again`, of a call with this key that is computed of copies.
+
+        Raises:
+            torch.OutOfMemoryError: there is no memory for them.
+        """
+        chain = self._chains.get(key)
+        if chain is None:
             return None
-        device = launch.device
-        if active_driver.active is not launch.driver or launch.current_device() != device:
+        copies, product = chain.copies, self._kept.get(chain.key)
+        if product is None or not _is_current(product):
             return None
-        out = empty_on_gpu(launch.shape, launch.strides, launch.dtype)
-        pointers = (*addresses, out.data_ptr())
-        if pointers[-1] % ALIGNMENT:
+        if copies.driver is not product.driver or copies.function.pre_run_hooks:
             return None
-        stream = launch.current_stream(device)
-        if launch.arrange is not None:
-            pointers, _held = launch.arrange(stream, *pointers)
-        launch.handover.launch(*launch.handover.given(stream, *pointers))
-        return out
+        stream = product.current_stream(product.device)
+        memory = _launched(copies, stream, addresses)
+        if memory is None:
+            return None
+        start = memory.data_ptr()
+        first = start if chain.copies_first else addresses[0]
+        out = _launched(product, stream, (first, start + chain.second_begins))
+        if out is None or chain.cut is None:
+            return out
+        return _launched(chain.cut, stream, (out.data_ptr(),))
 
     def keep(self, key: Hashable | None, launched: Launched, out: torch.Tensor) -> None:
         """Keep what was launched with the arguments of `key`; where that may not be all that decides, do nothing.
@@ -186,43 +199,102 @@ class Launches:
             out: what it writes and the call returns: the one tensor that is not in the key, which says nothing of where
                 it starts. The allocators of torch align to 512 bytes; what one wrote that does not is not kept.
         """
-        compiled, numbers = launched.compiled, launched.numbers
-        function = getattr(getattr(compiled, "src", None), "fn", None)
-        if key is None or function is None or not hasattr(compiled, "packed_metadata") or out.data_ptr() % ALIGNMENT:
-            return
-        driver = active_driver.active
-        if not _is_plain(function) or function.used_global_vals or driver.get_current_target().backend != "cuda":
-            return
-        constants = [parameter.is_constexpr for parameter in function.params]
-        given = launched.pointers + len(numbers)
-        if any(constants[:given]) or not all(constants[given:]):
-            return
-        x, y, z = (*launched.grid, 1, 1)[:3]
-        handover = handover_of(
-            compiled,
-            (x, y, z),
-            [launched.descriptors.get(place) for place in range(launched.pointers)],
-            (*numbers, *[None] * (len(constants) - given)),
-        )
-        if handover is None:
+        launch = None if key is None else _launch_of(launched, out)
+        if launch is None:
             return
         if len(self._kept) >= CAPACITY:
             self._kept.clear()
-        self._kept[key] = Launch(
-            compiled=compiled,
-            function=function,
-            handover=handover,
-            driver=driver,
-            device=driver.get_current_device(),
-            current_device=_shortest(driver.get_current_device),
-            current_stream=driver.get_current_stream,
-            tuner=launched.tuner,
-            answers=None if launched.tuner is None else launched.tuner.cache,
-            arrange=launched.arrange,
-            shape=tuple(out.shape),
-            strides=out.stride(),
-            dtype=out.dtype,
+        self._kept[key] = launch
+
+    def keep_of_copies(
+        self,
+        key: Hashable | None,
+        copies: tuple[Launched, torch.Tensor],
+        product: Hashable | None,
+        cut: tuple[Launched, torch.Tensor] | None,
+        *,
+        copies_first: bool,
+        second_begins: int,
+    ) -> None:
+        """Keep that a call with `key` is computed of copies of its two operands, or do nothing, as `keep`.
+
+        Args:
+            key: as `key_of` gives it; None keeps nothing.
+            copies: what makes them, and the memory that they are in.
+            product: the key of the call of the copies.
+            cut: what copies from the result of that what is returned, and that; None where it is all of it.
+            copies_first: as of `Chain`.
+            second_begins: likewise.
+        """
+        made, last = _launch_of(*copies), None if cut is None else _launch_of(*cut)
+        if key is None or product is None or made is None or (cut is not None and last is None):
+            return
+        if len(self._chains) >= CAPACITY:
+            self._chains.clear()
+        self._chains[key] = Chain(
+            copies=made, copies_first=copies_first, second_begins=second_begins, key=product, cut=last
         )
+
+
+def _launch_of(launched: Launched, out: torch.Tensor) -> Launch | None:
+    """Return how to launch that again; None where its arguments may not be all that decides."""
+    compiled, numbers = launched.compiled, launched.numbers
+    function = getattr(getattr(compiled, "src", None), "fn", None)
+    if function is None or not hasattr(compiled, "packed_metadata") or out.data_ptr() % ALIGNMENT:
+        return None
+    driver = active_driver.active
+    if not _is_plain(function) or function.used_global_vals or driver.get_current_target().backend != "cuda":
+        return None
+    constants = [parameter.is_constexpr for parameter in function.params]
+    given = launched.pointers + len(numbers)
+    if any(constants[:given]) or not all(constants[given:]):
+        return None
+    x, y, z = (*launched.grid, 1, 1)[:3]
+    handover = handover_of(
+        compiled,
+        (x, y, z),
+        [launched.descriptors.get(place) for place in range(launched.pointers)],
+        (*numbers, *[None] * (len(constants) - given)),
+    )
+    if handover is None:
+        return None
+    return Launch(
+        compiled=compiled,
+        function=function,
+        handover=handover,
+        driver=driver,
+        device=driver.get_current_device(),
+        current_device=_shortest(driver.get_current_device),
+        current_stream=driver.get_current_stream,
+        tuner=launched.tuner,
+        answers=None if launched.tuner is None else launched.tuner.cache,
+        arrange=launched.arrange,
+        shape=tuple(out.shape),
+        strides=out.stride(),
+        dtype=out.dtype,
+    )
+
+
+def _launched(launch: Launch, stream: int, addresses: tuple[int, ...]) -> torch.Tensor | None:
+    """Launch, and return what the kernel writes; None, having launched nothing, where that lies as it did not."""
+    out = empty_on_gpu(launch.shape, launch.strides, launch.dtype)
+    pointers = (*addresses, out.data_ptr())
+    if pointers[-1] % ALIGNMENT:
+        return None
+    if launch.arrange is not None:
+        pointers, _held = launch.arrange(stream, *pointers)
+    launch.handover.launch(*launch.handover.given(stream, *pointers))
+    return out
+
+
+def _is_current(launch: Launch) -> bool:
+    """Tell whether Triton's dispatch would find the same now, and do nothing but launch it."""
+    return (
+        _is_plain(launch.function)
+        and (launch.tuner is None or launch.tuner.cache is launch.answers)
+        and active_driver.active is launch.driver
+        and launch.current_device() == launch.device
+    )
 
 
 def _is_plain(function: Any) -> bool:

@@ -14,8 +14,9 @@ from triton.runtime.errors import OutOfResources
 from flopwatch.kernels.blocks import check_blocks, does_not_fit, loads_of_thread
 from flopwatch.kernels.configs import MATMUL_AUTOTUNE, MatmulConfig, fitting_matmul_config, matmul_config_for
 from flopwatch.kernels.copies import copies_worth_making
+from flopwatch.kernels.copy_kernel import first_columns, make_copies
 from flopwatch.kernels.eights import are_readable, eights, in_eights
-from flopwatch.kernels.launch import Copies, Launched, Launches, key_of
+from flopwatch.kernels.launch import Launched, Launches, key_of
 from flopwatch.kernels.layout import product_layouts
 from flopwatch.kernels.operands import check_dtypes, check_factors, check_on_one_gpu
 from flopwatch.kernels.prediction import matmul_us
@@ -25,6 +26,8 @@ from flopwatch.utils.gpu import detect_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
+
+    from flopwatch.kernels.copy_kernel import Copies
 
 SUPPORTED_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -308,11 +311,14 @@ def _eager(  # noqa: PLR0917 - as `triton_matmul`
     product = _launches.again(key, addresses)
     if product is not None:
         return product
+    has_memory = True
+    try:
+        product = _launches.again_of_copies(key, addresses)
+    except torch.OutOfMemoryError:  # then as they are, slowly
+        has_memory = False
+    if product is not None:
+        return product
     others = (block_m, block_n, block_k, use_autotune)
-    kept_copies = _launches.copies(key)
-    if kept_copies is not None:
-        with contextlib.suppress(torch.OutOfMemoryError):  # then as they are, slowly
-            return _by_way_of(kept_copies, a, b, others)
     _check_operands(a, b)
     blocks = {"block_m": block_m, "block_n": block_n, "block_k": block_k}
     check_blocks(blocks)
@@ -326,25 +332,39 @@ def _eager(  # noqa: PLR0917 - as `triton_matmul`
     given = {name: block for name, block in blocks.items() if block is not None}
     tuned = use_autotune and len(given) < len(blocks)
     with torch.cuda.device(a.device):
-        copies = kept_copies or copies_worth_making(a, b, routed=tuned and not given)
+        copies = copies_worth_making(a, b, routed=tuned and not given)
         if copies is None:
             return _multiply(a, b, given, tuned=tuned, key=key)
-        if kept_copies is None:
+        if has_memory:
             with contextlib.suppress(torch.OutOfMemoryError):  # as above
-                product = _by_way_of(copies, a, b, others)
-                _launches.keep_copies(key, copies)
-                return product
+                return _by_way_of(copies, a, b, others, key)
         return _multiply(a, b, given, tuned=tuned, key=None)  # not kept: the next call may have the memory
 
 
 def _by_way_of(
-    copies: Copies, a: torch.Tensor, b: torch.Tensor, others: tuple[int | None, int | None, int | None, bool]
+    copies: Copies,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    others: tuple[int | None, int | None, int | None, bool],
+    key: tuple[Hashable, ...] | None,
 ) -> torch.Tensor:
-    """Multiply copies of operands that were checked, with the other arguments of `_eager`."""
-    N = b.shape[1]
-    a, b = copies(a, b)
-    product = _eager(a, b, *others)
-    return product if product.shape[1] == N else product[:, :N].contiguous()
+    """Multiply copies of operands that were checked, with the other arguments of `_eager`, and keep what that was."""
+    copied = make_copies(copies, a, b)
+    product, cut = _eager(copied.a, copied.b, *others), None
+    if product.shape[1] != b.shape[1]:
+        product, launched = first_columns(product, b.shape[1])
+        cut = launched, product
+    *blocks, use_autotune = others
+    of_copies, _ = key_of(copied.a, copied.b, (*blocks, not use_autotune))
+    _launches.keep_of_copies(
+        key,
+        (copied.launched, copied.memory),
+        of_copies,
+        cut,
+        copies_first=copies.a is not None,
+        second_begins=copied.b_begins,
+    )
+    return product
 
 
 #: One node of a graph of `torch.compile`, which would trace through to what only an eager call may do.

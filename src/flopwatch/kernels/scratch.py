@@ -1,9 +1,13 @@
-"""Copies of matrices that kernels cannot read fast, in memory where they can."""
+"""How matrices that kernels cannot read fast are copied to where they can, and which products gain by that."""
 
 from __future__ import annotations
 
-import torch
-from torch.nn.functional import pad
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 #: What Triton asks of a pointer, in bytes, and of a stride, in elements, to read 16 bytes at a time by itself.
 ALIGNMENT = 16
@@ -22,13 +26,40 @@ LINE, SECTOR = 64, 16
 #: products are 1.05 to 1.36 times as fast by that, the copy included, but for one of 2048 rows, which is level; with
 #: 1504 rows and fewer they are level or take longer, and so do 2048 rows of a B that no L2 cache holds (H100,
 #: 2026-11-25, ``python -m evidence.lines gains evidence/h100/lines-2026-11-25.json``). With fewer multiply-adds the GPU
-#: takes less than 60 us, and a call by way of a copy may cost the host as much: four times what another one does (a
-#: stand-in for a GPU, 2026-11-25; no command derives that).
+#: takes less than 60 us, and a call by way of a copy costs the host more than another one does.
 LINES_ROWS, LINES_FROM = 2000, 15 * 10**9
 #: Elements of B, 64 MiB, beyond which twice the rows are asked for.
 LINES_LARGE = 2**25
-#: Elements of 16 bits in one of complex128, which torch copies at once.
+#: Elements of 16 bits in 16 bytes.
 _WIDE = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copy:
+    """How a matrix is copied: into rows of a pitch, with zeros in what it does not fill.
+
+    Attributes:
+        rows: of the matrix, as the copy has them.
+        columns: likewise.
+        strides: of the matrix, from row to row and from column to column.
+        height: rows of the copy.
+        pitch: elements of each.
+        shape: of what is made of the copy.
+        seen: the strides of that.
+    """
+
+    rows: int
+    columns: int
+    strides: tuple[int, int]
+    height: int
+    pitch: int
+    shape: tuple[int, int]
+    seen: tuple[int, int]
+
+    @property
+    def elements(self) -> int:
+        """Of the copy."""
+        return self.height * self.pitch
 
 
 def is_aligned(pointer: int, strides: tuple[int, ...]) -> bool:
@@ -50,21 +81,45 @@ def is_worth_scratch(M: int, N: int, K: int) -> bool:
     return work >= SCRATCH_FROM and work >= SCRATCH_INTENSITY * (M * K + K * N + M * N)
 
 
-def in_scratch(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return copies of both operands of a product whose rows start at multiples of 16 elements.
+def scratch_copies(a: torch.Tensor, b: torch.Tensor) -> tuple[Copy, Copy]:
+    """Describe copies of both operands of a product whose rows start at multiples of 16 elements.
 
-    Zeros round the depth up to `DEPTH`, which adds nothing to the product, and its columns up to `ALIGNMENT`.
+    Zeros round the depth up to `DEPTH`, which adds nothing to the product, and its columns up to `ALIGNMENT`. That of
+    A lies by rows, however A does, and that of B by columns only where B does.
 
     Args:
         a: (M, K), any strides.
         b: (K, N), any strides.
 
-    Returns:
-        (M, K rounded up) and (K rounded up, N rounded up), contiguous.
+    >>> a, b = (torch.empty(shape, device="meta") for shape in ((45, 71), (71, 33)))
+    >>> [(copy.shape, copy.seen) for copy in scratch_copies(a, b)]
+    [((45, 128), (128, 1)), ((128, 48), (48, 1))]
+    >>> scratch_copies(a, torch.empty(33, 71, device="meta").T)[1].seen
+    (1, 128)
     """
-    depth, columns = -a.shape[1] % DEPTH, -b.shape[1] % ALIGNMENT
-    # Where there is nothing to add, pad keeps the strides.
-    return pad(a, (0, depth)).contiguous(), pad(b, (0, columns, 0, depth)).contiguous()
+    (M, K), N = a.shape, b.shape[1]
+    depth, width = _rounded(K, DEPTH), _rounded(N, ALIGNMENT)
+    return rows_copy(a, M, depth), rows_copy(b, depth, width) if _by_rows(b) else _columns_copy(b, depth, width)
+
+
+def rows_copy(matrix: torch.Tensor, height: int, pitch: int) -> Copy:
+    """Describe a copy by rows, of which the zeros that fill it up are a part."""
+    rows, columns = matrix.shape
+    row, column = matrix.stride()
+    return Copy(
+        rows=rows,
+        columns=columns,
+        strides=(row, column),
+        height=height,
+        pitch=pitch,
+        shape=(height, pitch),
+        seen=(pitch, 1),
+    )
+
+
+def _columns_copy(matrix: torch.Tensor, height: int, width: int) -> Copy:
+    """Describe a copy by columns, of so many rows and columns."""
+    return replace(rows_copy(matrix.T, width, height), shape=(height, width), seen=(1, height))
 
 
 def is_worth_lines(b: torch.Tensor, M: int) -> bool:
@@ -79,7 +134,7 @@ def is_worth_lines(b: torch.Tensor, M: int) -> bool:
     >>> is_worth_lines(torch.empty(5008, 5008, dtype=torch.float16, device="meta"), 5000)
     False
     """
-    rows = _by_rows(b)
+    rows = b if _by_rows(b) else b.T
     return (
         (LINES_ROWS if b.numel() <= LINES_LARGE else 2 * LINES_ROWS) <= M
         and M * b.numel() >= LINES_FROM
@@ -88,22 +143,28 @@ def is_worth_lines(b: torch.Tensor, M: int) -> bool:
     )
 
 
-def in_lines(b: torch.Tensor) -> torch.Tensor:
-    """Return a copy whose rows, or columns where B lies by them, each begin with a line of memory.
+def lines_copy(b: torch.Tensor) -> Copy:
+    """Describe a copy whose rows, or columns where B lies by them, each begin with a line of memory.
 
     Args:
-        b: (K, N) of 16-bit elements, by rows or by columns; 8 divides the length of these, and the stride from one to
-            the next.
+        b: (K, N) of 16-bit elements, by rows or by columns.
+
+    >>> b = torch.empty(40, 72, dtype=torch.float16, device="meta")
+    >>> lines_copy(b).seen, lines_copy(b.T).seen
+    ((128, 1), (1, 128))
     """
-    rows = _by_rows(b)
-    pitch = -(-rows.shape[1] // LINE) * LINE
-    copy = torch.empty((rows.shape[0], pitch), device=b.device, dtype=b.dtype)[:, : rows.shape[1]]
-    if rows.storage_offset() % _WIDE == 0:
-        copy.view(torch.complex128).copy_(rows.view(torch.complex128))
-    else:  # torch has no view that begins there
-        copy.copy_(rows)
-    return copy if rows is b else copy.T
+    rows = b if _by_rows(b) else b.T
+    height, columns = rows.shape
+    pitch = _rounded(columns, LINE)
+    seen = (pitch, 1) if rows is b else (1, pitch)
+    return replace(rows_copy(rows, height, pitch), shape=(b.shape[0], b.shape[1]), seen=seen)
 
 
-def _by_rows(matrix: torch.Tensor) -> torch.Tensor:
-    return matrix if matrix.stride(1) == 1 else matrix.T
+def _by_rows(matrix: torch.Tensor) -> bool:
+    """Tell whether a matrix does not lie by columns: elements of a row are next to each other, or nothing is."""
+    row, column = matrix.stride()
+    return column == 1 or row != 1
+
+
+def _rounded(length: int, unit: int) -> int:
+    return math.ceil(length / unit) * unit
