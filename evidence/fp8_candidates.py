@@ -308,11 +308,13 @@ class Ruled:
 
     Attributes:
         point: its name.
+        of_torch: in units of torch's speed, of the plain kernel where that is what it takes.
         of_plain: in units of the plain kernel's speed; None where that is what it takes.
         of_fastest: likewise, of the fastest of the candidates and the plain kernel.
     """
 
     point: str
+    of_torch: float
     of_plain: float | None = None
     of_fastest: float | None = None
 
@@ -326,27 +328,31 @@ def ruled(place: Path) -> list[Ruled]:
     found = []
     for outcome in from_json(place.read_bytes(), Findings).outcomes:
         shape, _scales, sums = map(str, outcome.point.values)
-        seconds = {entry.name: entry.seconds for entry in outcome.entries if entry.seconds and entry.name != "torch"}
+        seconds = {entry.name: entry.seconds for entry in outcome.entries if entry.seconds}
+        torchs = seconds.pop("torch")
         config = fp8_product_config(*sizes(shape), processors=PROCESSORS, promotes=sums != "fast")
         if config is None:
-            found.append(Ruled(point=outcome.point.name))
+            found.append(Ruled(point=outcome.point.name, of_torch=torchs / seconds[PLAIN]))
             continue
         own = seconds[str(config)]
         of_plain, of_fastest = seconds[PLAIN] / own, min(seconds.values()) / own
-        found.append(Ruled(point=outcome.point.name, of_plain=of_plain, of_fastest=of_fastest))
+        point = outcome.point.name
+        found.append(Ruled(point=point, of_torch=torchs / own, of_plain=of_plain, of_fastest=of_fastest))
     return found
 
 
 def told(points: Sequence[Ruled]) -> str:
     """Tell how fast that was on the whole, and where it was far from the fastest.
 
-    >>> told([Ruled(point="a", of_plain=2.0, of_fastest=0.5), Ruled(point="b")]).partition("; ")[2]
-    '0.50 to 0.50 of the fastest, 0.50 in the mean; a 0.50; plain at b'
+    >>> points = [Ruled(point="a", of_torch=0.9, of_plain=2.0, of_fastest=0.5), Ruled(point="b", of_torch=0.4)]
+    >>> told(points).partition("; ")[2]
+    '0.50 to 0.50 of the fastest, 0.50 in the mean; 0.40 to 0.90 of torch, 0.60 in the mean; a 0.50; plain at b'
     """
     parts = []
     of_plain = [each.of_plain for each in points if each.of_plain is not None]
     of_fastest = [each.of_fastest for each in points if each.of_fastest is not None]
-    for who, speeds in (("the plain kernel", of_plain), ("the fastest", of_fastest)):
+    of_torch = [each.of_torch for each in points]
+    for who, speeds in (("the plain kernel", of_plain), ("the fastest", of_fastest), ("torch", of_torch)):
         if speeds:
             mean = geometric_mean(speeds)
             parts.append(f"{min(speeds):.2f} to {max(speeds):.2f} of {who}, {mean:.2f} in the mean")

@@ -41,8 +41,8 @@ VARIED, LENGTHS = (3, 8, 2, 1100, 1100), (1, 700, 1100)
 #: Of products: M, N, K. One to two tiles of each configuration for every program of 132; of what is left over from
 #: whole waves, steps enough to be shared by all of them.
 SIZES = (2304, 2048, 2048)
-#: Of what is copied: M, N, K, neither of which is a multiple of a tile's sides; rows of A are read 4 bytes at a time.
-COPIED = (333, 777, 1234)
+#: Of what is copied: M, N, K, no multiples of a tile's sides: by what divides them 8 elements are loaded at once, 2, 1.
+COPIED = MappingProxyType({"eights": (333, 776, 1240), "even rows": (333, 778, 1234), "odd rows": (333, 777, 1235)})
 #: By name, all that products of 16-bit elements may take.
 PRODUCTS: MappingProxyType[str, ProductConfig] = MappingProxyType({**CONFIGS, **SHORT, **THIN, **STREAM_K})
 _BYTES = 2
@@ -316,18 +316,31 @@ class Fp8Forms(ProductForms):
 
 
 class CopyForms(Suite):
-    """Copies of float16; `form` is what is copied, and how it lies."""
+    """Copies of float16; `form` is what is copied, of what sizes, and whether B lies by columns."""
 
     params: ClassVar[Sequence[Sequence[str]]] = (
-        ("both", "both, B by columns", "B in lines", "B in lines, by columns", "first columns"),
+        (
+            "both, odd rows",
+            "both, even rows",
+            "both, odd rows, by columns",
+            "B in lines, eights",
+            "B in lines, eights, by columns",
+            "first columns, even rows",
+            "first columns, odd rows",
+        ),
     )
     param_names = ("form",)
     max_diff_eps = 0.0
 
+    @staticmethod
+    def sizes(form: str) -> tuple[int, int, int]:
+        """Return M, N and K."""
+        return COPIED[form.split(", ")[1]]
+
     def inputs(self, *values: str, seed: int) -> tuple[torch.Tensor, torch.Tensor, str]:
         """Draw A and B."""
         (form,) = values
-        m, n, k = COPIED
+        m, n, k = self.sizes(form)
         generator = torch.Generator(device="cuda").manual_seed(seed)
         of_b = (n, k) if form.endswith("by columns") else (k, n)
         a, b = (torch.randn(shape, device="cuda", generator=generator).half() for shape in ((m, k), of_b))
@@ -335,25 +348,25 @@ class CopyForms(Suite):
 
     def run(self, a: torch.Tensor, b: torch.Tensor, form: str) -> torch.Tensor:
         """Launch it; copies of both stand one after the other."""
-        if form == "first columns":
-            return first_columns(a, COPIED[0])[0]
+        if form.startswith("first columns"):
+            return first_columns(in_scratch(a, b)[0], a.shape[1])[0]
         if form.startswith("B in lines"):
             return in_lines(b)
         return torch.cat([each.flatten() for each in in_scratch(a, b)])
 
     def reference(self, a: torch.Tensor, b: torch.Tensor, form: str) -> torch.Tensor:
         """Copy in float64."""
-        if form == "first columns":
-            return a[:, : COPIED[0]].double()
+        if form.startswith("first columns"):
+            return a.double()
         if form.startswith("B in lines"):
             return b.double()
         depth, width = (-size % unit for size, unit in ((a.shape[1], DEPTH), (b.shape[1], ALIGNMENT)))
         padded = pad(a.double(), (0, depth)), pad(b.double(), (0, width, 0, depth))
         return torch.cat([each.flatten() for each in padded])
 
-    def flops(self, *values: str) -> float:  # noqa: ARG002 - as all suites have it
+    def flops(self, *values: str) -> float:
         """Count one an element of what is copied."""
-        m, n, k = COPIED
+        m, n, k = self.sizes(values[0])
         return float(m * k + k * n)
 
     def bytes_moved(self, *values: str) -> float:

@@ -2,8 +2,9 @@
 
 Products in either dtype of 16 bits, of rows that 16, 8 and 1 elements divide, and of columns; in float8 with both sums
 and scales; attention of each head dimension, with a mask, with lengths, with both, with other lengths of keys, and in
-either dtype; additions. They are only compiled, for GPUs that need not be there (`evidence.architectures`), so that
-sizes matter by what divides them alone. With ``FLOPWATCH_AUTOTUNE=all`` no table or rule stands before the lists.
+either dtype; additions; copies of operands. They are only compiled, for GPUs that need not be there
+(`evidence.architectures`), so that sizes matter by what divides them alone. With ``FLOPWATCH_AUTOTUNE=all`` no table or
+rule stands before the lists.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from flopwatch import Suite
 from flopwatch.kernels import flash_attention, triton_matmul, triton_matmul_fp8, vector_add
 from flopwatch.kernels.blocks import loads_of_thread
 from flopwatch.kernels.configs import ATTENTION_AUTOTUNE, MATMUL_AUTOTUNE
+from flopwatch.kernels.copy_kernel import first_columns, in_lines, in_scratch
 from flopwatch.kernels.matmul import MAX_SCALAR_LOADS
 from flopwatch.kernels.matmul_fp8 import FP8_AUTOTUNE, FP8_PROMOTED_AUTOTUNE
 from flopwatch.kernels.vector_add import vector_add_debug
@@ -152,4 +154,32 @@ class ListedAddition(_Listed):
         return 1
 
 
-SUITES = (ListedMatmul, ListedMatmulFp8, ListedAttention, ListedAddition)
+class ListedCopies(_Listed):
+    """Copies of operands of `triton_matmul`, and what cuts columns off its product."""
+
+    params: ClassVar[Sequence[Sequence[str]]] = (
+        ("odd rows", "even rows", "columns", "rows into lines", "columns into lines", "first columns"),
+    )
+    param_names = ("kind",)
+
+    def inputs(self, *values: str, seed: int) -> tuple[Any, ...]:  # noqa: ARG002 - as above
+        """Make both operands."""
+        (kind,) = values
+        side = SIDES["eights" if "lines" in kind else "odd"] + (kind == "even rows")
+        a, b = (_empty(side, side) for _ in range(2))
+        return (a.T, b.T, kind) if kind.startswith("columns") else (a, b, kind)
+
+    def run(self, *inputs: Any) -> torch.Tensor:  # noqa: ANN401 - as above
+        """Launch it."""
+        a, b, kind = inputs
+        if kind == "first columns":
+            return first_columns(a, SIDES["eights"])[0]
+        return in_lines(b) if kind.endswith("lines") else in_scratch(a, b)[0]
+
+    @staticmethod
+    def listed(*_values: str) -> int:
+        """One: it has no tuner."""
+        return 1
+
+
+SUITES = (ListedMatmul, ListedMatmulFp8, ListedAttention, ListedAddition, ListedCopies)

@@ -50,7 +50,7 @@ def test_there_is_a_call_of_each_list() -> None:
     assert listed["ListedAttention"] == 6 * sum(map(len, ATTENTION_AUTOTUNE.values()))
     assert listed["ListedMatmul"] == 2 * (3 * len(MATMUL_AUTOTUNE) + 3)
     assert listed["ListedMatmulFp8"] == 2 * (len(FP8_AUTOTUNE) + len(FP8_PROMOTED_AUTOTUNE))
-    assert listed["ListedAddition"] == 6
+    assert listed["ListedAddition"] == listed["ListedCopies"] == 6
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 import torch
 from evidence import sanitized_forms
 from evidence.forms.suites import (
-    COPIED,
     ODD,
     PRODUCTS,
     VARIED,
@@ -196,7 +195,7 @@ def test_a_tool_that_is_none_of_compute_sanitizer_s_is_refused(capsys: pytest.Ca
 
 @pytest.mark.parametrize("form", CopyForms.params[0])
 def test_a_form_of_copies_is_what_is_expected_of_it(form: str) -> None:
-    m, n, k = COPIED
+    m, n, k = CopyForms.sizes(form)
     by_columns = form.endswith("by columns")
     generator = torch.Generator().manual_seed(3)
     a, b = (torch.randn(shape, generator=generator).half() for shape in ((m, k), (n, k) if by_columns else (k, n)))

@@ -1,16 +1,28 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from tests.kernels.on_stand_in import printed
 
-from flopwatch.kernels import copies, copy_kernel, matmul, routes, scratch
+from flopwatch.kernels import copies, copy_kernel, launch, matmul, routes, scratch
 from flopwatch.kernels.copy_kernel import Copied, Copies, first_columns, in_lines, in_scratch, make_copies
 from flopwatch.kernels.matmul import triton_matmul
+from flopwatch.kernels.prepared import Prepared
 from flopwatch.kernels.reference import matmul_reference
-from flopwatch.kernels.scratch import ALIGNMENT, DEPTH, is_aligned, is_worth_lines, lines_copy, rows_copy
+from flopwatch.kernels.scratch import (
+    ALIGNMENT,
+    DEPTH,
+    is_aligned,
+    is_worth_lines,
+    lines_copy,
+    rows_copy,
+    scratch_copies,
+)
 from flopwatch.measure.numbers import difference
 from flopwatch.poison import PoisonedAllocations
 
@@ -18,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.kernels.conftest import Normal
+
+    from flopwatch.kernels.launch import Launch, Launched
 
 OPERANDS: dict[str, Callable[[Normal], tuple[torch.Tensor, torch.Tensor]]] = {
     "odd rows": lambda normal: (normal(45, 71), normal(71, 33)),
@@ -68,10 +82,10 @@ def test_copies_are_aligned_and_end_in_zeros(normal: Normal, name: str) -> None:
 @pytest.mark.parametrize(
     ("make", "height", "pitch", "width"),
     [
-        (lambda x: x, 300, 304, 1),  # tiles of whole rows and columns, and rest
+        (lambda x: x, 300, 304, 1),  # whole tiles and rest
         (lambda x: x[:, :264], 257, 272, 8),
         (lambda x: x[:, :270], 257, 270, 2),  # rows of the copy are as odd as those of the matrix
-        (lambda x: x[:, 1:265], 257, 264, 1),  # begins within 16 bytes
+        (lambda x: x[:, 1:265], 257, 264, 8),  # begins within 16 bytes
         (lambda x: x.T, 280, 272, 1),
     ],
 )
@@ -83,7 +97,7 @@ def test_a_copy_has_the_same_bits_and_zeros_around_them(
     bits = torch.randint(-(2**15), 2**15, (257, columns), dtype=torch.int16, generator=torch.Generator().manual_seed(3))
     matrix = make(bits.view(dtype))  # numbers that are none, of every kind, among them
     copy = rows_copy(matrix, height, pitch)
-    assert copy_kernel._width(matrix, copy) == width
+    assert copy_kernel._width(copy) == width
 
     with PoisonedAllocations():
         copied = make_copies(Copies(a=None, b=copy), matrix, matrix).b.view(torch.int16)
@@ -202,8 +216,10 @@ def test_b_is_copied_alone_where_the_rule_has_the_persistent_kernel(
     assert found is not None
     assert found.a is None
     assert found.b == lines_copy(b)
-    assert found.b.seen == ((1, 5056) if by_columns else (5056, 1))
-    copy = torch.empty(found.b.elements, dtype=torch.float16, device="meta").as_strided(found.b.shape, found.b.seen)
+    assert found.b.view_strides == ((1, 5056) if by_columns else (5056, 1))
+    copy = torch.empty(found.b.elements, dtype=torch.float16, device="meta").as_strided(
+        found.b.view_shape, found.b.view_strides
+    )
     assert copies.copies_worth_making(a, copy, routed=True) is None, "and the copy not again"
 
 
@@ -249,6 +265,129 @@ def test_a_product_of_b_in_lines_is_the_same(normal: Normal, monkeypatch: pytest
     assert error <= 1.0
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("shape", "by_columns", "launches"),
+    [
+        ((777, 1234, 5678), False, 3),
+        ((777, 1235, 5679), True, 3),
+        ((2048, 2048, 2049), False, 2),  # with nothing to cut off
+        ((2504, 2504, 2504), False, 2),  # B alone
+        ((4104, 4104, 4104), True, 2),
+    ],
+)
+def test_what_is_launched_again_copies_what_operands_have_then(
+    shape: tuple[int, int, int],
+    by_columns: bool,
+    launches: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if torch.cuda.get_device_capability() != (9, 0) and shape[0] > 2500:
+        pytest.skip("B alone is copied for the kernels for Hopper")
+    m, n, k = shape
+    of_b = (n, k) if by_columns else (k, n)
+    a, b = (torch.randn(each, device="cuda").half() for each in ((m, k), of_b))
+    b = b.T if by_columns else b
+    triton_matmul(a, b)
+    for x in (a, b):
+        x.normal_()
+    again: list[str] = []
+    launch_again = launch._launched
+
+    def noted(kept: Launch, stream: int, addresses: tuple[int, ...]) -> torch.Tensor | None:
+        again.append(kept.function.__name__)
+        return launch_again(kept, stream, addresses)
+
+    monkeypatch.setattr(launch, "_launched", noted)
+
+    error = difference(triton_matmul(a, b), matmul_reference(a, b)).max_diff_eps
+
+    assert error is not None
+    assert error <= 1.0
+    assert len(again) == launches
+
+
+#: Compiles what copies for sm_90. Prints of each how wide its loads and stores are, how many neighbours a thread loads,
+#: and how many tensors of 32-bit offsets are multiplied.
+COMPILED = r"""
+import re
+import torch
+from flopwatch.kernels.copy_kernel import first_columns, in_lines, in_scratch
+from flopwatch.static import pretend_gpu
+
+def empty(*shape):
+    return torch.empty(shape, dtype=torch.float16, device="cuda")
+
+for name, call in {
+    "odd rows": lambda: in_scratch(empty(777, 5679), empty(5679, 1235)),
+    "even rows": lambda: in_scratch(empty(777, 5678), empty(5678, 1234)),
+    "rows of fours": lambda: in_scratch(empty(777, 5676), empty(5676, 1236)),
+    "rows of eights": lambda: in_lines(empty(5000, 5000)),
+    "columns of eights": lambda: in_lines(empty(5000, 5000).T),
+    "even rows, not from 16 bytes on": lambda: in_scratch(empty(777, 5678)[1:], empty(5678, 1234)[1:-1, 1:-1]),
+    "first columns": lambda: first_columns(empty(777, 1248), 1234),
+}.items():
+    with pretend_gpu("h200", tensors="meta") as recorder:
+        call()
+    (launch,) = recorder.launches
+    asm = recorder.compiled[launch.binary_hash].asm
+    loads, stores = (sorted(set(re.findall(rf"{kind}\.global\.([\w.]*b\d+)", asm["ptx"]))) for kind in ("ld", "st"))
+    layouts = dict(re.findall(r"(#\w+) = #ttg.blocked<{sizePerThread = \[([\d, ]+)\]", asm["ttgir"]))
+    loaded = {layouts[layout] for layout in re.findall(r"tt\.load .*, (#\w+)>", asm["ttgir"])}
+    short = re.findall(r"arith\.muli .*tensor<.*xi32>", asm["ttir"])
+    print(name, "|", *loads, "|", *stores, "|", *loaded, "|", len(short))
+"""
+
+
+def test_what_copies_loads_and_stores_as_wide_as_it_can() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    printed = subprocess.check_output([sys.executable, "-c", COMPILED], env=environment, text=True)
+
+    assert printed.splitlines() == [
+        "odd rows | b16 | v4.b32 | 1, 1 | 0",  # threads beside each other load what is beside each other
+        "even rows | b32 | v4.b32 | 1, 2 | 0",
+        "rows of fours | v2.b32 | v4.b32 | 1, 4 | 0",
+        "rows of eights | v4.b32 | v4.b32 | 1, 8 | 0",
+        "columns of eights | v4.b32 | v4.b32 | 1, 8 | 0",
+        "even rows, not from 16 bytes on | b16 | v4.b32 | 1, 1 | 0",
+        "first columns | v4.b32 | b32 | 1, 8 | 0",
+    ]
+
+
+@pytest.mark.parametrize("a_lies", ["copied", "as it is"])
+def test_what_is_launched_again_is_handed_what_was_launched(
+    a_lies: str, normal: Normal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[Prepared] = []
+    launched_so = Prepared.launch
+
+    def noted(self: Prepared) -> Launched:
+        prepared.append(self)
+        return launched_so(self)
+
+    monkeypatch.setattr(Prepared, "launch", noted)
+
+    def is_arranged(made: Launched, *addresses: int) -> bool:
+        """Tell whether the kernel's pointers are made of these, as those were that it was launched with."""
+        given = [each.data_ptr() for each in prepared[-1].arguments if isinstance(each, torch.Tensor)]
+        assert made.arrange is not None
+        return made.arrange(0, *addresses)[0] == tuple(given)
+
+    a, b = normal(45, 71), normal(71, 33)
+    of_a, of_b = scratch_copies(a, b)
+    copied = make_copies(Copies(a=of_a if a_lies == "copied" else None, b=of_b), a, b)
+    memory = copied.memory.data_ptr()
+
+    assert is_arranged(copied.launched, a.data_ptr(), b.data_ptr(), memory)
+    assert copied.a.data_ptr() == (memory if a_lies == "copied" else a.data_ptr())
+    assert copied.b.data_ptr() == memory + copied.b_begins
+    assert (copied.b_begins > 0) == (a_lies == "copied")
+
+    first, launched = first_columns(copied.b, 33)
+
+    assert is_arranged(launched, copied.b.data_ptr(), first.data_ptr())
+
+
 #: On a stand-in for a GPU: products by way of copies, of which the second one finds out nothing any more. Prints how
 #: many were found out, how each product lies, what was launched past Triton's dispatch, and how much of it.
 AGAIN = """
@@ -257,7 +396,8 @@ from dataclasses import replace
 import torch
 from benchmarks_host import stand_in
 from flopwatch.kernels import launch, scratch, triton_matmul
-from flopwatch.kernels.launch import Launches
+from flopwatch.kernels.copy_kernel import Copies
+from flopwatch.kernels.scratch import lines_copy
 
 matmul = sys.modules["flopwatch.kernels.matmul"]
 scratch.SCRATCH_FROM = scratch.SCRATCH_INTENSITY = 0
@@ -286,11 +426,23 @@ def multiplied():
     c = triton_matmul(a, b)
     print(len(asked), tuple(c.shape), c.is_contiguous(), *tried, *past)
 
+def chained():  # whether A is copied in what is kept last, and where the copy of B begins
+    chain = list(matmul._launches._chains.values())[-1]
+    print(chain.copies_first, chain.second_begins)
+
 with stand_in.stand_in_gpu():
     for b_columns in (33, 64):  # of 64 there is nothing to cut off
         a, b = stand_in.tensor(45, 71), stand_in.tensor(71, b_columns)
         for _ in range(3):
             multiplied()
+        chained()
+    both, alone = matmul.copies_worth_making, lambda a, b, **rest: asked.append(a.shape) or of_b_alone(b)
+    of_b_alone = lambda b: None if b.stride(0) == 64 else Copies(a=None, b=lines_copy(b))
+    matmul.copies_worth_making, a, b = alone, stand_in.tensor(45, 80), stand_in.tensor(80, 40)
+    for _ in range(2):
+        multiplied()
+    chained()
+    matmul.copies_worth_making, a, b = both, stand_in.tensor(45, 71), stand_in.tensor(71, 64)
     matmul._launches.forget()
     multiplied()
     matmul._launches._kept.clear()  # as with too many others
@@ -316,8 +468,13 @@ def test_what_was_computed_of_copies_once_is_so_again_and_launched_past_triton_s
     assert printed(AGAIN) == [
         first(33),
         *[again(33, "copy_kernel")] * 2,
+        f"True {45 * 128 * 2}",
         first(64),
         *[again(64)] * 2,
+        f"True {45 * 128 * 2}",
+        first(40),
+        again(40),
+        "False 0",
         *[first(64)] * 2,
         again(64),
         "1 (45, 64) True full",  # tried once, and what is launched instead is not kept

@@ -14,9 +14,9 @@ import torch
 import triton
 import triton.language as tl
 
-from flopwatch.kernels.launch import ALIGNMENT, Launched
+from flopwatch.kernels.launch import Launched
 from flopwatch.kernels.prepared import Prepared
-from flopwatch.kernels.scratch import Copy, lines_copy, rows_copy, scratch_copies
+from flopwatch.kernels.scratch import CopyLayout, lines_copy, rows_copy, scratch_copies
 
 if TYPE_CHECKING:
     from flopwatch.kernels.launch import Arrange
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _ROWS, _COLUMNS = 16, 128
 #: Elements that are read at once at most, 16 bytes of 16 bits each.
 _WIDE = 8
-#: To what the place of a copy is rounded, in elements: torch's allocator rounds to as much.
-_PLACE = 256
 
 
 @triton.jit  # type: ignore[untyped-decorator] # Triton ships no types
@@ -65,8 +63,8 @@ def copy_kernel(  # type: ignore[no-untyped-def] # Triton types them # noqa: PLR
     ========  ==================  ===========  ========
 
     One program copies a tile of BLOCK_R rows and BLOCK_C columns: the first `first_tiles` of the one matrix, those
-    after them of the other. WIDTH divides the columns of a matrix and the stride from row to row, and is 1 where
-    columns are not next to each other.
+    after them of the other. WIDTH divides the columns of a matrix, the stride from row to row and the pitch, and is 1
+    where columns are not next to each other.
 
     Numerics and limits: bits are kept. Offsets are 64-bit.
     """
@@ -102,7 +100,7 @@ def _copy_tile(  # type: ignore[no-untyped-def] # as above # noqa: PLR0917 - as 
     BLOCK_R: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
-    columns, row_stride = columns // WIDTH * WIDTH, row_stride // WIDTH * WIDTH
+    columns, row_stride, pitch = columns // WIDTH * WIDTH, row_stride // WIDTH * WIDTH, pitch // WIDTH * WIDTH
     across = tl.cdiv(pitch, BLOCK_C)
     first_row, first_column = (tile // across).to(tl.int64) * BLOCK_R, (tile % across).to(tl.int64) * BLOCK_C
     row, column = (first_row + tl.arange(0, BLOCK_R))[:, None], (first_column + tl.arange(0, BLOCK_C))[None, :]
@@ -119,8 +117,8 @@ def _copy_tile(  # type: ignore[no-untyped-def] # as above # noqa: PLR0917 - as 
 class Copies:
     """How operands of a product are copied: both, or B alone."""
 
-    a: Copy | None
-    b: Copy
+    a: CopyLayout | None
+    b: CopyLayout
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,14 +151,14 @@ def make_copies(copies: Copies, a: torch.Tensor, b: torch.Tensor) -> Copied:
     Raises:
         torch.OutOfMemoryError: there is no memory for them.
     """
-    begins = 0 if copies.a is None else math.ceil(copies.a.elements / _PLACE) * _PLACE
+    begins = 0 if copies.a is None else copies.a.elements  # whose rows are whole lines
     memory = torch.empty(begins + copies.b.elements, dtype=b.dtype, device=b.device)
     b_begins = begins * memory.element_size()
-    b_copy = memory[begins:].as_strided(copies.b.shape, copies.b.seen)
+    b_copy = memory[begins:].as_strided(copies.b.view_shape, copies.b.view_strides)
     if copies.a is None:
         a_copy, made = a, [(b, copies.b, b_copy)]
     else:
-        a_copy = memory.as_strided(copies.a.shape, copies.a.seen)
+        a_copy = memory.as_strided(copies.a.view_shape, copies.a.view_strides)
         made = [(a, copies.a, a_copy), (b, copies.b, b_copy)]
 
     def arrange(_stream: int, a: int, b: int, memory: int) -> tuple[tuple[int, ...], None]:
@@ -174,7 +172,7 @@ def first_columns(c: torch.Tensor, columns: int) -> tuple[torch.Tensor, Launched
     """Copy the first columns of a matrix; return them, contiguous, and what did it."""
     rows = c.shape[0]
     out = torch.empty((rows, columns), dtype=c.dtype, device=c.device)
-    copy = rows_copy(c[:, :columns], rows, columns)
+    copy = rows_copy(c, rows, columns)
     return out, _prepared([(c, copy, out)], lambda _stream, c, out: ((c, out) * 2, None)).launch()
 
 
@@ -202,14 +200,16 @@ def in_lines(b: torch.Tensor) -> torch.Tensor:
     return make_copies(Copies(a=None, b=lines_copy(b)), b, b).b
 
 
-def _prepared(copies: list[tuple[torch.Tensor, Copy, torch.Tensor]], arrange: Arrange) -> Prepared:
+def _prepared(copies: list[tuple[torch.Tensor, CopyLayout, torch.Tensor]], arrange: Arrange) -> Prepared:
     """Prepare the launch that makes one copy or two, each of a matrix, as it is described, and where it is to be."""
     tiles = [math.ceil(copy.height / _ROWS) * math.ceil(copy.pitch / _COLUMNS) for _, copy, _ in copies]
     both = (copies * 2)[:2]  # of one copy the other's tiles are none
     numbers = [
-        number for _, copy, _ in both for number in (copy.rows, copy.columns, *copy.strides, copy.height, copy.pitch)
+        number
+        for _, copy, _ in both
+        for number in (copy.rows, copy.columns, *copy.source_strides, copy.height, copy.pitch)
     ]
-    first, second = (_width(matrix, copy) for matrix, copy, _ in both)
+    first, second = (_width(copy) for _, copy, _ in both)
     return Prepared(
         kernel=copy_kernel,
         grid=(sum(tiles),),
@@ -219,9 +219,10 @@ def _prepared(copies: list[tuple[torch.Tensor, Copy, torch.Tensor]], arrange: Ar
     )
 
 
-def _width(matrix: torch.Tensor, copy: Copy) -> int:
-    """Return how many elements may be read at once, where columns are next to each other."""
-    row, column = copy.strides
-    if column != 1 or matrix.data_ptr() % ALIGNMENT:
-        return 1
-    return math.gcd(row, copy.columns, _WIDE)
+def _width(copy: CopyLayout) -> int:
+    """Return how many elements may be read and written at once, where columns are next to each other.
+
+    Triton asks besides where both matrices begin.
+    """
+    row, column = copy.source_strides
+    return math.gcd(row, copy.columns, copy.pitch, _WIDE) if column == 1 else 1

@@ -166,7 +166,10 @@ class Launches:
         return _launched(launch, launch.current_stream(launch.device), addresses)
 
     def again_of_copies(self, key: Hashable | None, addresses: tuple[int, ...]) -> torch.Tensor | None:
-        """As `again`, of a call with this key that is computed of copies.
+        """Launch what a call with this key launched that is computed of copies, and return what `again` would.
+
+        None where nothing is kept of such a call, or Triton's dispatch may have more to do now; nothing of the copies
+        is needed then, if they were made.
 
         Raises:
             torch.OutOfMemoryError: there is no memory for them.
@@ -226,8 +229,10 @@ class Launches:
             copies_first: as of `Chain`.
             second_begins: likewise.
         """
+        if key is None or product is None:
+            return
         made, last = _launch_of(*copies), None if cut is None else _launch_of(*cut)
-        if key is None or product is None or made is None or (cut is not None and last is None):
+        if made is None or (cut is not None and last is None):
             return
         if len(self._chains) >= CAPACITY:
             self._chains.clear()

@@ -35,26 +35,26 @@ _WIDE = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Copy:
+class CopyLayout:
     """How a matrix is copied: into rows of a pitch, with zeros in what it does not fill.
 
     Attributes:
         rows: of the matrix, as the copy has them.
         columns: likewise.
-        strides: of the matrix, from row to row and from column to column.
+        source_strides: of the matrix, from row to row and from column to column.
         height: rows of the copy.
-        pitch: elements of each.
-        shape: of what is made of the copy.
-        seen: the strides of that.
+        pitch: elements of each; columns beyond are left out.
+        view_shape: of what is made of the copy.
+        view_strides: likewise.
     """
 
     rows: int
     columns: int
-    strides: tuple[int, int]
+    source_strides: tuple[int, int]
     height: int
     pitch: int
-    shape: tuple[int, int]
-    seen: tuple[int, int]
+    view_shape: tuple[int, int]
+    view_strides: tuple[int, int]
 
     @property
     def elements(self) -> int:
@@ -81,7 +81,7 @@ def is_worth_scratch(M: int, N: int, K: int) -> bool:
     return work >= SCRATCH_FROM and work >= SCRATCH_INTENSITY * (M * K + K * N + M * N)
 
 
-def scratch_copies(a: torch.Tensor, b: torch.Tensor) -> tuple[Copy, Copy]:
+def scratch_copies(a: torch.Tensor, b: torch.Tensor) -> tuple[CopyLayout, CopyLayout]:
     """Describe copies of both operands of a product whose rows start at multiples of 16 elements.
 
     Zeros round the depth up to `DEPTH`, which adds nothing to the product, and its columns up to `ALIGNMENT`. That of
@@ -92,9 +92,9 @@ def scratch_copies(a: torch.Tensor, b: torch.Tensor) -> tuple[Copy, Copy]:
         b: (K, N), any strides.
 
     >>> a, b = (torch.empty(shape, device="meta") for shape in ((45, 71), (71, 33)))
-    >>> [(copy.shape, copy.seen) for copy in scratch_copies(a, b)]
+    >>> [(copy.view_shape, copy.view_strides) for copy in scratch_copies(a, b)]
     [((45, 128), (128, 1)), ((128, 48), (48, 1))]
-    >>> scratch_copies(a, torch.empty(33, 71, device="meta").T)[1].seen
+    >>> scratch_copies(a, torch.empty(33, 71, device="meta").T)[1].view_strides
     (1, 128)
     """
     (M, K), N = a.shape, b.shape[1]
@@ -102,24 +102,24 @@ def scratch_copies(a: torch.Tensor, b: torch.Tensor) -> tuple[Copy, Copy]:
     return rows_copy(a, M, depth), rows_copy(b, depth, width) if _by_rows(b) else _columns_copy(b, depth, width)
 
 
-def rows_copy(matrix: torch.Tensor, height: int, pitch: int) -> Copy:
+def rows_copy(matrix: torch.Tensor, height: int, pitch: int) -> CopyLayout:
     """Describe a copy by rows, of which the zeros that fill it up are a part."""
     rows, columns = matrix.shape
     row, column = matrix.stride()
-    return Copy(
+    return CopyLayout(
         rows=rows,
         columns=columns,
-        strides=(row, column),
+        source_strides=(row, column),
         height=height,
         pitch=pitch,
-        shape=(height, pitch),
-        seen=(pitch, 1),
+        view_shape=(height, pitch),
+        view_strides=(pitch, 1),
     )
 
 
-def _columns_copy(matrix: torch.Tensor, height: int, width: int) -> Copy:
+def _columns_copy(matrix: torch.Tensor, height: int, width: int) -> CopyLayout:
     """Describe a copy by columns, of so many rows and columns."""
-    return replace(rows_copy(matrix.T, width, height), shape=(height, width), seen=(1, height))
+    return replace(rows_copy(matrix.T, width, height), view_shape=(height, width), view_strides=(1, height))
 
 
 def is_worth_lines(b: torch.Tensor, M: int) -> bool:
@@ -143,21 +143,21 @@ def is_worth_lines(b: torch.Tensor, M: int) -> bool:
     )
 
 
-def lines_copy(b: torch.Tensor) -> Copy:
+def lines_copy(b: torch.Tensor) -> CopyLayout:
     """Describe a copy whose rows, or columns where B lies by them, each begin with a line of memory.
 
     Args:
         b: (K, N) of 16-bit elements, by rows or by columns.
 
     >>> b = torch.empty(40, 72, dtype=torch.float16, device="meta")
-    >>> lines_copy(b).seen, lines_copy(b.T).seen
+    >>> lines_copy(b).view_strides, lines_copy(b.T).view_strides
     ((128, 1), (1, 128))
     """
     rows = b if _by_rows(b) else b.T
     height, columns = rows.shape
     pitch = _rounded(columns, LINE)
-    seen = (pitch, 1) if rows is b else (1, pitch)
-    return replace(rows_copy(rows, height, pitch), shape=(b.shape[0], b.shape[1]), seen=seen)
+    strides = (pitch, 1) if rows is b else (1, pitch)
+    return replace(rows_copy(rows, height, pitch), view_shape=(b.shape[0], b.shape[1]), view_strides=strides)
 
 
 def _by_rows(matrix: torch.Tensor) -> bool:
