@@ -91,6 +91,7 @@ def scratch_copies(a: torch.Tensor, b: torch.Tensor) -> tuple[CopyLayout, CopyLa
         a: (M, K), any strides.
         b: (K, N), any strides.
 
+    >>> import torch
     >>> a, b = (torch.empty(shape, device="meta") for shape in ((45, 71), (71, 33)))
     >>> [(copy.view_shape, copy.view_strides) for copy in scratch_copies(a, b)]
     [((45, 128), (128, 1)), ((128, 48), (48, 1))]
@@ -129,6 +130,7 @@ def is_worth_lines(b: torch.Tensor, M: int) -> bool:
         b: (K, N) of 16-bit elements, by rows or by columns.
         M: rows of the product.
 
+    >>> import torch
     >>> is_worth_lines(torch.empty(5000, 5000, dtype=torch.float16, device="meta"), 5000)
     True
     >>> is_worth_lines(torch.empty(5008, 5008, dtype=torch.float16, device="meta"), 5000)
@@ -149,6 +151,7 @@ def lines_copy(b: torch.Tensor) -> CopyLayout:
     Args:
         b: (K, N) of 16-bit elements, by rows or by columns.
 
+    >>> import torch
     >>> b = torch.empty(40, 72, dtype=torch.float16, device="meta")
     >>> lines_copy(b).view_strides, lines_copy(b.T).view_strides
     ((128, 1), (1, 128))
