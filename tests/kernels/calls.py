@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flopwatch.kernels import flash_attention, triton_matmul, triton_matmul_fp8, triton_matmul_fp32, vector_add
+from flopwatch.kernels import flash_attention, launch, triton_matmul, triton_matmul_fp8, triton_matmul_fp32, vector_add
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import pytest
 
 
 def half(*shape: int) -> torch.Tensor:
@@ -65,3 +67,16 @@ ON_GPU: dict[str, tuple[Callable[[], Callable[[], torch.Tensor]], str]] = {
     "triton_matmul_fp32": (lambda: product_fp32(128), "matmul_kernel"),
     "vector_add": (addition, "vector_add_kernel"),
 }
+
+
+def launched_again(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Have the kernels noted that are launched past Triton's dispatch from now on; return the list of their names."""
+    again: list[str] = []
+    launched = launch._launched
+
+    def noted(kept: launch.Launch, stream: int, addresses: tuple[int, ...]) -> torch.Tensor | None:
+        again.append(kept.function.__name__)
+        return launched(kept, stream, addresses)
+
+    monkeypatch.setattr(launch, "_launched", noted)
+    return again

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from tests.kernels.calls import launched_again
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton import knobs
@@ -19,7 +20,7 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
 from flopwatch.kernels import flash_attention, launch, triton_matmul, vector_add
-from flopwatch.kernels.launch import Launch, Launched, Launches, key_of
+from flopwatch.kernels.launch import Launched, Launches, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -449,14 +450,7 @@ def eager() -> Iterator[list[Callable[[], torch.Tensor]]]:
 def test_launches_that_were_kept_give_the_same_bits(
     eager: list[Callable[[], torch.Tensor]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    again: list[str] = []
-    launch_again = launch._launched
-
-    def noted(kept: Launch, stream: int, addresses: tuple[int, ...]) -> torch.Tensor | None:
-        again.append(kept.function.__name__)
-        return launch_again(kept, stream, addresses)
-
-    monkeypatch.setattr(launch, "_launched", noted)
+    again = launched_again(monkeypatch)
     monkeypatch.setattr(launch, "_RUN", JITFunction.run)  # whatever other tests left behind
     monkeypatch.setattr(launch, "_TUNED_RUN", Autotuner.run)
     counts = []
@@ -501,8 +495,7 @@ class Chained:
             (replace(self.copies, arrange=lambda _stream, a, b, memory: ((a + b, memory), None)), self.memory),
             "product",
             (self.cut, OUT[:, :1]) if cuts else None,
-            copies_first=copies_first,
-            second_begins=32,
+            second_begins=32 if copies_first else 0,
         )
 
     @staticmethod
@@ -539,7 +532,7 @@ def test_what_was_computed_of_copies_is_so_again(copies_first: bool, monkeypatch
     memory, product, last = (each.data_ptr() for each in made)
     assert out is made[-1]
     first = memory if copies_first else 1024
-    assert chained.handed() == [[1024 + 2048, memory], [first, memory + 32, product], [product, last]]
+    assert chained.handed() == [[1024 + 2048, memory], [first, memory + 32 * copies_first, product], [product, last]]
 
 
 @pytest.mark.usefixtures("driver")
@@ -599,9 +592,9 @@ def test_no_copies_are_kept_without_a_key_or_where_kernels_are_interpreted(drive
         (KEY, copies, None, cut),
         (KEY, copies, product, (interpreted, OUT)),
     ):
-        kept.keep_of_copies(key, made, of_copies, last, copies_first=True, second_begins=0)
+        kept.keep_of_copies(key, made, of_copies, last, second_begins=0)
     driver.get_current_target = lambda: SimpleNamespace(backend="hip")
-    kept.keep_of_copies(KEY, copies, product, cut, copies_first=True, second_begins=0)
+    kept.keep_of_copies(KEY, copies, product, cut, second_begins=0)
 
     assert not kept._chains
 
@@ -611,6 +604,6 @@ def test_of_more_copies_than_there_is_room_for_the_newest_are_kept(monkeypatch: 
     monkeypatch.setattr(launch, "CAPACITY", 2)
     chained, kept = Chained(), Launches()
     for name in "abc":
-        kept.keep_of_copies(name, (chained.copies, chained.memory), "product", None, copies_first=True, second_begins=0)
+        kept.keep_of_copies(name, (chained.copies, chained.memory), "product", None, second_begins=0)
 
     assert list(kept._chains) == ["c"]

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from tests.kernels.calls import launched_again
 from tests.kernels.on_stand_in import printed
 
-from flopwatch.kernels import copies, copy_kernel, launch, matmul, routes, scratch
+from flopwatch.kernels import copies, copy_kernel, matmul, routes, scratch
 from flopwatch.kernels.copy_kernel import Copied, Copies, first_columns, in_lines, in_scratch, make_copies
 from flopwatch.kernels.matmul import triton_matmul
 from flopwatch.kernels.prepared import Prepared
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from tests.kernels.conftest import Normal
 
-    from flopwatch.kernels.launch import Launch, Launched
+    from flopwatch.kernels.launch import Launched
 
 OPERANDS: dict[str, Callable[[Normal], tuple[torch.Tensor, torch.Tensor]]] = {
     "odd rows": lambda normal: (normal(45, 71), normal(71, 33)),
@@ -291,14 +292,7 @@ def test_what_is_launched_again_copies_what_operands_have_then(
     triton_matmul(a, b)
     for x in (a, b):
         x.normal_()
-    again: list[str] = []
-    launch_again = launch._launched
-
-    def noted(kept: Launch, stream: int, addresses: tuple[int, ...]) -> torch.Tensor | None:
-        again.append(kept.function.__name__)
-        return launch_again(kept, stream, addresses)
-
-    monkeypatch.setattr(launch, "_launched", noted)
+    again = launched_again(monkeypatch)
 
     error = difference(triton_matmul(a, b), matmul_reference(a, b)).max_diff_eps
 
@@ -426,9 +420,9 @@ def multiplied():
     c = triton_matmul(a, b)
     print(len(asked), tuple(c.shape), c.is_contiguous(), *tried, *past)
 
-def chained():  # whether A is copied in what is kept last, and where the copy of B begins
+def chained():  # where the copy of B begins in what is kept last: at 0 there is none of A
     chain = list(matmul._launches._chains.values())[-1]
-    print(chain.copies_first, chain.second_begins)
+    print(chain.second_begins)
 
 with stand_in.stand_in_gpu():
     for b_columns in (33, 64):  # of 64 there is nothing to cut off
@@ -468,13 +462,13 @@ def test_what_was_computed_of_copies_once_is_so_again_and_launched_past_triton_s
     assert printed(AGAIN) == [
         first(33),
         *[again(33, "copy_kernel")] * 2,
-        f"True {45 * 128 * 2}",
+        str(45 * 128 * 2),
         first(64),
         *[again(64)] * 2,
-        f"True {45 * 128 * 2}",
+        str(45 * 128 * 2),
         first(40),
         again(40),
-        "False 0",
+        "0",
         *[first(64)] * 2,
         again(64),
         "1 (45, 64) True full",  # tried once, and what is launched instead is not kept

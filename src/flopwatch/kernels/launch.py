@@ -122,14 +122,13 @@ class Chain:
 
     Attributes:
         copies: makes them, in one piece of memory, that of the first operand at its start.
-        copies_first: whether there is one of that, or it is read as it is.
-        second_begins: where that of the second one begins, in bytes.
+        second_begins: where that of the second one begins, in bytes; at 0 there is none of the first, which is read as
+            it is.
         key: of what is launched of the copies.
         cut: copies from that what the call returns; None where it is all of it.
     """
 
     copies: Launch
-    copies_first: bool
     second_begins: int
     key: Hashable
     cut: Launch | None
@@ -187,7 +186,7 @@ class Launches:
         if memory is None:
             return None
         start = memory.data_ptr()
-        first = start if chain.copies_first else addresses[0]
+        first = start if chain.second_begins else addresses[0]
         out = _launched(product, stream, (first, start + chain.second_begins))
         if out is None or chain.cut is None:
             return out
@@ -216,7 +215,6 @@ class Launches:
         product: Hashable | None,
         cut: tuple[Launched, torch.Tensor] | None,
         *,
-        copies_first: bool,
         second_begins: int,
     ) -> None:
         """Keep that a call with `key` is computed of copies of its two operands, or do nothing, as `keep`.
@@ -226,8 +224,7 @@ class Launches:
             copies: what makes them, and the memory that they are in.
             product: the key of the call of the copies.
             cut: what copies from the result of that what is returned, and that; None where it is all of it.
-            copies_first: as of `Chain`.
-            second_begins: likewise.
+            second_begins: as of `Chain`.
         """
         if key is None or product is None:
             return
@@ -236,9 +233,7 @@ class Launches:
             return
         if len(self._chains) >= CAPACITY:
             self._chains.clear()
-        self._chains[key] = Chain(
-            copies=made, copies_first=copies_first, second_begins=second_begins, key=product, cut=last
-        )
+        self._chains[key] = Chain(copies=made, second_begins=second_begins, key=product, cut=last)
 
 
 def _launch_of(launched: Launched, out: torch.Tensor) -> Launch | None:

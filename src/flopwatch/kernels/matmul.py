@@ -356,14 +356,8 @@ def _by_way_of(
         cut = launched, product
     *blocks, use_autotune = others
     of_copies, _ = key_of(copied.a, copied.b, (*blocks, not use_autotune))
-    _launches.keep_of_copies(
-        key,
-        (copied.launched, copied.memory),
-        of_copies,
-        cut,
-        copies_first=copies.a is not None,
-        second_begins=copied.b_begins,
-    )
+    made = copied.launched, copied.memory
+    _launches.keep_of_copies(key, made, of_copies, cut, second_begins=copied.b_begins)
     return product
 
 
