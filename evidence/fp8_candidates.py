@@ -30,7 +30,7 @@ from evidence.peer_shapes import FP8_FEW, FP8_SCALES, FP8_SUMS, LANGUAGE_MODEL, 
 from evidence.race import Contest, Point
 from evidence.routes import take_plain_kernels
 from flopwatch.kernels import hopper_fp8, triton_matmul_fp8
-from flopwatch.kernels.hopper_choice import fp8_product_config, predicted_cycles, schedule_of
+from flopwatch.kernels.hopper_choice import fp8_product_config, predicted_cycles
 from flopwatch.kernels.hopper_fp8 import FP8_PROMOTED_TILES, FP8_TILES, STORED_OTHERWISE, prepare_hopper_fp8
 from flopwatch.kernels.hopper_matmul import HopperConfig
 from flopwatch.kernels.known import PLAIN
@@ -230,7 +230,7 @@ class Fp8Experiment(MatmulExperiment):
         jobs = []
         for config in self.raced(shape, sums).values():
             if isinstance(config, HopperConfig):
-                shares = bool(schedule_of(config, *sizes(shape), processors=PROCESSORS).shared)
+                shares = bool(config.schedule(*sizes(shape), processors=PROCESSORS).shared)
                 same = replace(config, balance=Balance.REST if shares else Balance.WHOLE)
                 jobs.append(Compilation("x".join(map(str, _SMALL)), scales, sums, same))
             else:

@@ -78,8 +78,9 @@ def calls() -> dict[str, Callable[[], object]]:
         "triton_matmul 1024x1024x1024, by tensor maps": product(1024, 1024, 1024),
         "triton_matmul 2560x2560x2560, tiles shared": product(2560, 2560, 2560),
         "triton_matmul 16x4096x4096, of few rows": product(16, 4096, 4096),
-        "triton_matmul 4095x4097x4099, by way of copies": product(4095, 4097, 4099),
-        "triton_matmul 2504x2504x2504, by way of one of B": product(2504, 2504, 2504),
+        "triton_matmul 4095x4097x4099, of copies": product(4095, 4097, 4099),
+        "triton_matmul 777x1234x5678, of copies made first": product(777, 1234, 5678),
+        "triton_matmul 2504x2504x2504, of a copy of B": product(2504, 2504, 2504),
         "triton_matmul_fp8 1024x1024x1024": lambda: triton_matmul_fp8(a8, b8, one, one),
         "triton_matmul_fp8 16x4096x4096, a scale a row": lambda: triton_matmul_fp8(thin8, wide8, rows, columns),
         "torch._scaled_mm 1024x1024x1024": lambda: torch._scaled_mm(a8, b8, one, one, out_dtype=torch.bfloat16),  # noqa: SLF001 - has no public name

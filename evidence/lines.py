@@ -22,8 +22,8 @@ import torch
 from evidence.candidates import Findings, main
 from evidence.matmul_candidates import PROCESSORS, MatmulExperiment, is_by_columns, product_point
 from evidence.peer_shapes import sizes
-from flopwatch.kernels.copy_kernel import in_lines
 from flopwatch.kernels.hopper_choice import product_config
+from flopwatch.kernels.hopper_copying import hopper_copying_matmul
 from flopwatch.kernels.hopper_matmul import HopperConfig, hopper_matmul
 from flopwatch.model import from_json
 
@@ -39,6 +39,7 @@ BY_ROWS = (
     *(f"{size}x{size}x{size}" for size in (2008, 2504, 3000, 3400, 4008, 5000, 7000)),
     *(f"{rows}x5000x5000" for rows in (504, 1000, 1504, 2000, 2600, 3000)),
     *("1024x11000x4096", "2048x3000x4096", "2048x11000x4096", "4096x3000x4096", "4096x1000x1000", "6000x2008x2008"),
+    *("3957x3976x760", "2360x2728x1496", "3314x2056x2040"),
     *("8192x1000x1024", "8200x1032x4104", "12000x1000x3000", "16384x1000x4096", "32768x1000x512"),
 )
 #: Likewise of columns, where B lies by them.
@@ -90,7 +91,9 @@ class LinesExperiment(MatmulExperiment):
     def multiplied(self, a: torch.Tensor, b: torch.Tensor, config: ProductConfig, workspace: Workspace) -> torch.Tensor:
         """Multiply, by way of a copy or as it is."""
         assert isinstance(config, HopperConfig)  # noqa: S101 - as `candidates` has them
-        return hopper_matmul(a, in_lines(b) if isinstance(config, InLines) else b, config, workspace=workspace)
+        if isinstance(config, InLines):
+            return hopper_copying_matmul(a, b, config, copies_b=True)
+        return hopper_matmul(a, b, config, workspace=workspace)
 
 
 def gains(outcomes: Sequence[Outcome]) -> Iterator[str]:

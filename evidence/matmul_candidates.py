@@ -28,8 +28,9 @@ from evidence.race import Contest, Point
 from evidence.routes import take_plain_kernels
 from evidence.turns import GpuTurns, is_alive
 from flopwatch.kernels import stream_k, triton_matmul
-from flopwatch.kernels.copy_kernel import in_lines, in_scratch
-from flopwatch.kernels.hopper_choice import predicted_cycles, product_config, schedule_of, tiles_of
+from flopwatch.kernels.copy_kernel import in_scratch
+from flopwatch.kernels.hopper_choice import predicted_cycles, product_config, tiles_of
+from flopwatch.kernels.hopper_copying import hopper_copying_matmul
 from flopwatch.kernels.hopper_matmul import OTHER_GROUPS, TILES, HopperConfig, can_multiply, hopper_matmul
 from flopwatch.kernels.hopper_short import ShortConfig, can_multiply_short, hopper_short_matmul
 from flopwatch.kernels.known import PLAIN as PLAIN_PEER
@@ -132,7 +133,7 @@ def dealt_out(
     """Leave out what is dealt out as an earlier one is: two ways to share may come to the same for (M, N, K)."""
     dealt: dict[tuple[object, ...], HopperConfig] = {}
     for config in ordered:
-        plan = schedule_of(config, *shape, processors=processors)
+        plan = config.schedule(*shape, processors=processors)
         dealt.setdefault((replace(config, balance=Balance.WHOLE), plan.programs, plan.shared), config)
     return list(dealt.values())
 
@@ -189,16 +190,17 @@ def operands(
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor, config: ProductConfig, workspace: Workspace) -> torch.Tensor:
-    """Multiply by a candidate; what tensor maps do not take is copied first, which is part of its time."""
+    """Multiply by a candidate; what tensor maps do not take is copied, which is part of its time."""
     match config:
-        case HopperConfig() | ShortConfig():
+        case HopperConfig():
+            if can_multiply(a, b):
+                return hopper_matmul(a, b, config, workspace=workspace)
+            return hopper_copying_matmul(a, b, config)
+        case ShortConfig():
             columns = b.shape[1]
             if not can_multiply(a, b):
                 a, b = in_scratch(a, b)
-            if isinstance(config, ShortConfig):
-                c = hopper_short_matmul(a, b, config)
-            else:
-                c = hopper_matmul(a, b, config, workspace=workspace)
+            c = hopper_short_matmul(a, b, config)
             return c if c.shape[1] == columns else c[:, :columns].contiguous()
         case ThinConfig():
             return thin_matmul(a, b, config, workspace=workspace)
@@ -234,7 +236,7 @@ class MatmulExperiment:
                 "copy_kernel",
             )
         )
-        hopper = [path for kind in ("matmul", "short") for path in sorted(folder.glob(f"hopper_{kind}*.py"))]
+        hopper = [path for kind in ("matmul", "copying", "short") for path in sorted(folder.glob(f"hopper_{kind}*.py"))]
         files = [*hopper, *others]
         text = b"".join(path.read_bytes() for path in files)
         return f"{hashlib.sha256(text).hexdigest()[:16]} triton {triton.__version__} torch {torch.__version__}"
@@ -264,7 +266,7 @@ class MatmulExperiment:
         jobs = []
         for config in self.candidates(shape, by_columns=by_columns).values():
             if isinstance(config, HopperConfig):
-                shares = bool(schedule_of(config, m, n, k, processors=PROCESSORS).shared)
+                shares = bool(config.schedule(m, n, k, processors=PROCESSORS).shared)
                 same = replace(config, balance=Balance.REST if shares else Balance.WHOLE)
                 jobs.append(Compilation(_SMALL, dtype, same, by_columns))
             elif isinstance(config, ShortConfig):
@@ -276,7 +278,7 @@ class MatmulExperiment:
     def multiplied(self, a: torch.Tensor, b: torch.Tensor, config: ProductConfig, workspace: Workspace) -> torch.Tensor:
         """Multiply by a candidate; by what the rule has, as calls do that it decides."""
         if self.held_out and isinstance(config, HopperConfig) and can_multiply(a, b) and is_worth_lines(b, a.shape[0]):
-            b = in_lines(b)
+            return hopper_copying_matmul(a, b, config, copies_b=True)
         return multiply(a, b, config, workspace)
 
     def contest(self, point: Point) -> Contest:

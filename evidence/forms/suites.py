@@ -15,8 +15,9 @@ import torch
 from torch.nn.functional import pad
 
 from flopwatch import Suite
-from flopwatch.kernels.copy_kernel import first_columns, in_lines, in_scratch
+from flopwatch.kernels.copy_kernel import first_columns, in_scratch
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, hopper_attention
+from flopwatch.kernels.hopper_copying import hopper_copying_matmul
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, prepare_hopper_fp8
 from flopwatch.kernels.hopper_matmul import CONFIGS
 from flopwatch.kernels.hopper_short import SHORT
@@ -41,6 +42,16 @@ VARIED, LENGTHS = (3, 8, 2, 1100, 1100), (1, 700, 1100)
 #: Of products: M, N, K. One to two tiles of each configuration for every program of 132; of what is left over from
 #: whole waves, steps enough to be shared by all of them.
 SIZES = (2304, 2048, 2048)
+#: Of products whose launch copies operands, by what divides their sides; of odd columns those of K are a multiple of 8.
+COPYING = MappingProxyType(
+    {
+        "odd": (2303, 2047, 2049),
+        "even": (2302, 2046, 2050),
+        "fours": (2300, 2044, 2052),
+        "eights": (2304, 2056, 2056),
+        "odd columns": (2304, 2047, 2048),
+    }
+)
 #: Of what is copied: M, N, K, no multiples of a tile's sides: by what divides them 8 elements are loaded at once, 2, 1.
 COPIED = MappingProxyType({"eights": (333, 776, 1240), "even rows": (333, 778, 1234), "odd rows": (333, 777, 1235)})
 #: By name, all that products of 16-bit elements may take.
@@ -228,6 +239,51 @@ class ProductForms(Suite):
         return float((m * k + k * n) * self.row_bytes + m * n * _BYTES)
 
 
+class CopyingForms(ProductForms):
+    """Products whose launch copies operands; `form` is their sizes, what lies by columns, and a configuration's name.
+
+    Of eights B is copied though it can be read, and of odd columns nothing is: tensor maps describe all but C.
+    """
+
+    params = (
+        (
+            "odd: 256x128x64 s4 w2 c2/1 g8 whole",
+            "odd, B by columns: 128x256x64 s4 w2 c4/2 g8 wave",
+            "odd, A by columns: 128x128x64 s6 w2 c2/2 g8 wave",
+            "even: 192x128x64 s5 w3 c2/1 g8 whole",
+            "fours: 64x256x64 s5 w1 c4/2 g8 whole",
+            "eights: 128x256x64 s4 w2 c4/2 g8 wave",
+            "eights, B by columns: 128x256x64 s4 w2 c4/2 g8 whole",
+            "odd columns, B by columns: 64x128x64 s4 w1 c2/1 g8 whole x2",
+        ),
+    )
+
+    @staticmethod
+    def sizes(form: str) -> tuple[int, int, int]:
+        """Return M, N and K."""
+        return COPYING[form.partition(":")[0].split(", ")[0]]
+
+    def inputs(self, *values: str, seed: int) -> tuple[Any, ...]:
+        """Draw A and B."""
+        (form,) = values
+        kind, name = form.split(": ")
+        m, n, k = self.sizes(form)
+        generator = torch.Generator(device="cuda").manual_seed(seed)
+
+        def drawn(rows: int, columns: int, *, by_columns: bool) -> torch.Tensor:
+            shape = (columns, rows) if by_columns else (rows, columns)
+            matrix = torch.randn(shape, device="cuda", generator=generator).half()
+            return matrix.T if by_columns else matrix
+
+        a, b = drawn(m, k, by_columns="A by columns" in kind), drawn(k, n, by_columns="B by columns" in kind)
+        return a, b, PRODUCTS[name], kind.startswith("eights")
+
+    def run(self, *inputs: Any) -> torch.Tensor:  # noqa: ANN401 - what `inputs` makes
+        """Launch it."""
+        a, b, config, copies_b = inputs
+        return hopper_copying_matmul(a, b, config, copies_b=copies_b)
+
+
 class Fp8Forms(ProductForms):
     """Products of float8 with scales; `form` is whose sums they are, whose scales, and a configuration's name."""
 
@@ -323,8 +379,7 @@ class CopyForms(Suite):
             "both, odd rows",
             "both, even rows",
             "both, odd rows, by columns",
-            "B in lines, eights",
-            "B in lines, eights, by columns",
+            "both, eights",
             "first columns, even rows",
             "first columns, odd rows",
         ),
@@ -350,16 +405,12 @@ class CopyForms(Suite):
         """Launch it; copies of both stand one after the other."""
         if form.startswith("first columns"):
             return first_columns(in_scratch(a, b)[0], a.shape[1])[0]
-        if form.startswith("B in lines"):
-            return in_lines(b)
         return torch.cat([each.flatten() for each in in_scratch(a, b)])
 
     def reference(self, a: torch.Tensor, b: torch.Tensor, form: str) -> torch.Tensor:
         """Copy in float64."""
         if form.startswith("first columns"):
             return a.double()
-        if form.startswith("B in lines"):
-            return b.double()
         depth, width = (-size % unit for size, unit in ((a.shape[1], DEPTH), (b.shape[1], ALIGNMENT)))
         padded = pad(a.double(), (0, depth)), pad(b.double(), (0, width, 0, depth))
         return torch.cat([each.flatten() for each in padded])

@@ -17,7 +17,7 @@ from flopwatch import Suite
 from flopwatch.kernels import flash_attention, triton_matmul, triton_matmul_fp8, vector_add
 from flopwatch.kernels.blocks import loads_of_thread
 from flopwatch.kernels.configs import ATTENTION_AUTOTUNE, MATMUL_AUTOTUNE
-from flopwatch.kernels.copy_kernel import first_columns, in_lines, in_scratch
+from flopwatch.kernels.copy_kernel import first_columns, in_scratch
 from flopwatch.kernels.matmul import MAX_SCALAR_LOADS
 from flopwatch.kernels.matmul_fp8 import FP8_AUTOTUNE, FP8_PROMOTED_AUTOTUNE
 from flopwatch.kernels.vector_add import vector_add_debug
@@ -158,14 +158,14 @@ class ListedCopies(_Listed):
     """Copies of operands of `triton_matmul`, and what cuts columns off its product."""
 
     params: ClassVar[Sequence[Sequence[str]]] = (
-        ("odd rows", "even rows", "columns", "rows into lines", "columns into lines", "first columns"),
+        ("odd rows", "even rows", "eights", "columns", "columns of eights", "first columns"),
     )
     param_names = ("kind",)
 
     def inputs(self, *values: str, seed: int) -> tuple[Any, ...]:  # noqa: ARG002 - as above
         """Make both operands."""
         (kind,) = values
-        side = SIDES["eights" if "lines" in kind else "odd"] + (kind == "even rows")
+        side = SIDES["eights" if "eights" in kind else "odd"] + (kind == "even rows")
         a, b = (_empty(side, side) for _ in range(2))
         return (a.T, b.T, kind) if kind.startswith("columns") else (a, b, kind)
 
@@ -173,8 +173,8 @@ class ListedCopies(_Listed):
         """Launch it."""
         a, b, kind = inputs
         if kind == "first columns":
-            return first_columns(a, SIDES["eights"])[0]
-        return in_lines(b) if kind.endswith("lines") else in_scratch(a, b)[0]
+            return first_columns(_empty(SIDES["odd"], 1008), SIDES["odd"])[0]  # as of a product of copies
+        return in_scratch(a, b)[0]
 
     @staticmethod
     def listed(*_values: str) -> int:

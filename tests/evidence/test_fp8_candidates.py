@@ -27,7 +27,7 @@ from evidence.fp8_candidates import (
 from evidence.matmul_candidates import PROCESSORS
 from evidence.peer_shapes import FP8_FEW, FP8_SUMS, MATMUL_FP8, sizes
 
-from flopwatch.kernels.hopper_choice import fp8_product_config, schedule_of
+from flopwatch.kernels.hopper_choice import fp8_product_config
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, FP8_TILES, STORED_OTHERWISE
 from flopwatch.kernels.hopper_matmul import HopperConfig
 from flopwatch.kernels.reference import matmul_reference
@@ -181,7 +181,7 @@ def test_what_is_compiled_shares_as_what_is_raced() -> None:
     jobs = {job for point in EXPERIMENT.points() for job in EXPERIMENT.compilations(point)}
 
     for job, config in of_hopper(jobs):
-        shares = schedule_of(config, *_SMALL, processors=PROCESSORS).shared > 0
+        shares = config.schedule(*_SMALL, processors=PROCESSORS).shared > 0
         assert shares is (config.balance is Balance.REST), job
 
 

@@ -13,6 +13,7 @@ from evidence.forms.suites import (
     WHOLE,
     AttentionForms,
     CopyForms,
+    CopyingForms,
     Fp8Forms,
     ProductForms,
     attention_form,
@@ -28,7 +29,7 @@ from flopwatch.kernels.known import TABLES, known_choices
 from flopwatch.kernels.thin_fp8 import THIN_FP8
 from flopwatch.kernels.thin_matmul import ThinConfig
 from flopwatch.measure.client import Code, Mode, Worker
-from flopwatch.model import Case
+from flopwatch.model import Case, KernelFacts
 
 #: What the code of a kernel branches on, by the class of its configurations.
 FIELDS: dict[type, tuple[str, ...]] = {
@@ -159,6 +160,24 @@ def test_of_each_kernel_for_products_there_is_a_form_by_columns() -> None:
     assert {config.turned for config in by_columns if isinstance(config, ShortConfig)} == {False, True}
 
 
+def test_of_products_that_copy_there_is_a_form_for_each_constant_of_the_kernel() -> None:
+    facts: list[KernelFacts] = []
+    with Worker(Mode.STATIC, Code(benchmarks=FORMS, device="h200")) as worker:
+        for form in CopyingForms.params[0]:
+            facts += worker.compile(Case(suite="CopyingForms", values=(form, "flopwatch"))).facts
+    constants: dict[str, set[str]] = {}
+    for fact in facts:
+        assert fact.spill_bytes == 0
+        for name, value in (constant.split("=") for constant in fact.config.split(",")):
+            constants.setdefault(name, set()).add(value)
+
+    assert constants["A_WIDTH"] == constants["C_WIDTH"] == {"0", "1", "2", "4"}
+    assert constants["B_WIDTH"] == {"0", "1", "2", "4", "8"}
+    for name in ("A_DOWN", "B_BY_COLUMNS", "SHARES"):
+        assert constants[name] == {"False", "True"}
+    assert constants["CONSUMERS"] == {"1", "2", "3"}
+
+
 @pytest.mark.parametrize(
     ("suite", "kernel"),
     [
@@ -166,6 +185,7 @@ def test_of_each_kernel_for_products_there_is_a_form_by_columns() -> None:
         (ProductForms, "hopper_matmul_kernel"),
         (Fp8Forms, "hopper_matmul_kernel"),
         (CopyForms, "copy_kernel"),
+        (CopyingForms, "hopper_copying_kernel"),
     ],
 )
 def test_a_form_launches_its_kernel_alone(suite: type[AttentionForms | ProductForms | CopyForms], kernel: str) -> None:

@@ -483,9 +483,9 @@ def test_compiled_functions_give_the_same_bits(eager: list[Callable[[], torch.Te
 
 
 class Chained:
-    """Launches of which KEY's are of copies: of both operands, or of the second one alone."""
+    """Launches of which KEY's are of copies."""
 
-    def __init__(self, *, copies_first: bool = True, cuts: bool = True) -> None:
+    def __init__(self, *, cuts: bool = True) -> None:
         self.launches = Launches()
         self.copies, self.product, self.cut = (self.launched(pointers) for pointers in (2, 3, 2))
         self.memory = torch.zeros(64, dtype=torch.float16)
@@ -495,7 +495,7 @@ class Chained:
             (replace(self.copies, arrange=lambda _stream, a, b, memory: ((a + b, memory), None)), self.memory),
             "product",
             (self.cut, OUT[:, :1]) if cuts else None,
-            second_begins=32 if copies_first else 0,
+            second_begins=32,
         )
 
     @staticmethod
@@ -514,9 +514,8 @@ class Chained:
 
 
 @pytest.mark.usefixtures("driver")
-@pytest.mark.parametrize("copies_first", [False, True])
-def test_what_was_computed_of_copies_is_so_again(copies_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    chained, made = Chained(copies_first=copies_first), list[torch.Tensor]()
+def test_what_was_computed_of_copies_is_so_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    chained, made = Chained(), list[torch.Tensor]()
 
     def noted(*asked: Any) -> torch.Tensor:  # noqa: ANN401 - as torch's
         made.append(torch.empty_strided(asked[0], asked[1], dtype=asked[2]))
@@ -531,8 +530,7 @@ def test_what_was_computed_of_copies_is_so_again(copies_first: bool, monkeypatch
     ]
     memory, product, last = (each.data_ptr() for each in made)
     assert out is made[-1]
-    first = memory if copies_first else 1024
-    assert chained.handed() == [[1024 + 2048, memory], [first, memory + 32 * copies_first, product], [product, last]]
+    assert chained.handed() == [[1024 + 2048, memory], [memory, memory + 32, product], [product, last]]
 
 
 @pytest.mark.usefixtures("driver")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,9 @@ from tests.kernels.calls import launched_again
 from tests.kernels.on_stand_in import printed
 
 from flopwatch.kernels import copies, copy_kernel, matmul, routes, scratch
-from flopwatch.kernels.copy_kernel import Copied, Copies, first_columns, in_lines, in_scratch, make_copies
+from flopwatch.kernels.copies import Copying
+from flopwatch.kernels.copy_kernel import Copies, first_columns, in_scratch, make_copies
+from flopwatch.kernels.hopper_matmul import CONFIGS
 from flopwatch.kernels.matmul import triton_matmul
 from flopwatch.kernels.prepared import Prepared
 from flopwatch.kernels.reference import matmul_reference
@@ -20,7 +23,6 @@ from flopwatch.kernels.scratch import (
     DEPTH,
     is_aligned,
     is_worth_lines,
-    lines_copy,
     rows_copy,
     scratch_copies,
 )
@@ -49,7 +51,7 @@ OPERANDS: dict[str, Callable[[Normal], tuple[torch.Tensor, torch.Tensor]]] = {
 
 def test_what_is_readable_is_not_copied(normal: Normal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "is_worth_scratch", lambda *_sizes: True)
-    monkeypatch.setattr(copies, "scratch_copies", lambda *_operands: pytest.fail("copied"))
+    monkeypatch.setattr(copies, "copies_in_scratch", lambda *_operands: pytest.fail("copied"))
     a, b = normal(45, 72), normal(40, 72).T
     error = difference(triton_matmul(a, b, 32, 32, 32), matmul_reference(a, b)).max_diff_eps
     assert error is not None
@@ -101,12 +103,13 @@ def test_a_copy_has_the_same_bits_and_zeros_around_them(
     assert copy_kernel._width(copy) == width
 
     with PoisonedAllocations():
-        copied = make_copies(Copies(a=None, b=copy), matrix, matrix).b.view(torch.int16)
+        copied = make_copies(Copies(a=copy, b=copy), matrix, matrix)
 
     rows, columns = matrix.shape
-    assert torch.equal(copied[:rows, :columns], matrix.view(torch.int16))
-    assert not copied[rows:].any()
-    assert not copied[:, columns:].any()
+    for found in (copied.a.view(torch.int16), copied.b.view(torch.int16)):
+        assert torch.equal(found[:rows, :columns], matrix.view(torch.int16))
+        assert not found[rows:].any()
+        assert not found[:, columns:].any()
 
 
 @pytest.mark.parametrize("columns", [33, 40, 48])
@@ -164,25 +167,6 @@ def on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "_choice", lambda *_: ("", ""))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(
-    "make",
-    [lambda b: b, lambda b: b.T.contiguous().T, lambda b: b[:, 8:32], lambda b: b.T[:, 8:].T, lambda b: b[:, 4:28]],
-    ids=["rows", "columns", "some columns", "some rows", "not from a multiple of 16 bytes on"],
-)
-def test_a_copy_in_lines_has_the_same_bits_and_lies_as_its_original_does(
-    make: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype
-) -> None:
-    bits = torch.randint(-(2**15), 2**15, (24, 40), dtype=torch.int16, generator=torch.Generator().manual_seed(3))
-    b = make(bits.view(dtype))  # numbers that are none, of every kind, among them
-
-    copy = in_lines(b)
-
-    assert torch.equal(copy.view(torch.int16), b.view(torch.int16))
-    by_rows = b.stride(1) == 1
-    assert copy.stride() == ((64, 1) if by_rows else (1, 64))
-
-
 def test_b_is_worth_lines_where_its_rows_begin_within_sectors_and_are_read_often() -> None:
     def is_worth(
         rows: int, depth: int, columns: int, *, stride: int = 0, first: int = 0, by_columns: bool = False
@@ -194,7 +178,7 @@ def test_b_is_worth_lines_where_its_rows_begin_within_sectors_and_are_read_often
 
     assert is_worth(3000, 3000, 3000)
     assert not is_worth(1992, 5000, 5000), "too few rows read what was copied"
-    assert not is_worth(2504, 2400, 2488), "too little work"
+    assert not is_worth(2504, 1200, 2488), "too little work"
     assert not is_worth(2048, 4096, 11000), "too few rows read what no cache holds"
     assert is_worth(4096, 4096, 11000)
     assert not is_worth(5008, 5008, 5008), "rows begin with sectors"
@@ -209,19 +193,32 @@ def test_b_is_copied_alone_where_the_rule_has_the_persistent_kernel(
     by_columns: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_hopper(monkeypatch)
-    a = torch.empty(5000, 5000, dtype=torch.float16, device="meta")
-    b = a.T if by_columns else a
+    a, copy = (torch.empty(5000, pitch, dtype=torch.float16, device="meta")[:, :5000] for pitch in (5000, 5056))
+
+    found = copies.copies_worth_making(a, a.T if by_columns else a, routed=True)
+
+    assert isinstance(found, Copying)
+    assert found.copies_b
+    assert copies.copies_worth_making(a, copy.T if by_columns else copy, routed=True) is None, "and the copy not again"
+    assert copies.copies_worth_making(a.T, a, routed=True) is None, "nor where A is read slowly by that kernel"
+
+
+@pytest.mark.parametrize(
+    ("shape", "in_one_launch"),
+    [((4095, 4097, 4099), True), ((300, 16385, 16384), False), ((777, 1234, 5678), False)],
+    ids=["persistent", "few rows", "short"],
+)
+def test_what_is_read_slowly_is_copied_in_one_launch_where_that_takes_no_longer(
+    shape: tuple[int, int, int], in_one_launch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_hopper(monkeypatch)
+    m, n, k = shape
+    a, b = (torch.empty(each, dtype=torch.float16, device="meta") for each in ((m, k), (k, n)))
 
     found = copies.copies_worth_making(a, b, routed=True)
 
-    assert found is not None
-    assert found.a is None
-    assert found.b == lines_copy(b)
-    assert found.b.view_strides == ((1, 5056) if by_columns else (5056, 1))
-    copy = torch.empty(found.b.elements, dtype=torch.float16, device="meta").as_strided(
-        found.b.view_shape, found.b.view_strides
-    )
-    assert copies.copies_worth_making(a, copy, routed=True) is None, "and the copy not again"
+    assert isinstance(found, Copying if in_one_launch else Copies)
+    assert isinstance(copies.copies_worth_making(a, b, routed=False), Copies), "blocks were given"
 
 
 def test_b_is_not_copied_for_the_plain_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,31 +236,43 @@ def test_b_is_not_copied_for_the_plain_kernel(monkeypatch: pytest.MonkeyPatch) -
     assert copies.copies_worth_making(a, a, routed=True) is None
 
 
-def test_a_product_of_b_in_lines_is_the_same(normal: Normal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With sizes that are interpreted, and the plain kernel in the place of the one for Hopper."""
-    monkeypatch.setattr(scratch, "LINES_ROWS", 0)
-    monkeypatch.setattr(scratch, "LINES_FROM", 0)
-    monkeypatch.setattr(copies, "HopperConfig", object)
-    monkeypatch.setattr(matmul, "routed_product", lambda *_: None)
-    copied: list[torch.Tensor] = []
+def test_what_copies_operands_is_launched_with_what_was_decided_and_kept(
+    normal: Normal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And where there is no memory for copies, the plain kernel is launched, and that is not kept."""
+    decided = Copying(config=CONFIGS["128x128x64 s6 w2 c2/2 g8 whole"], copies_b=True)
+    a, b = normal(45, 71), normal(71, 33)
+    asked: list[object] = []
+    kept: list[torch.Tensor] = []
 
-    def noted(given: Copies, a: torch.Tensor, b: torch.Tensor) -> Copied:
-        made = make_copies(given, a, b)
-        copied.extend((made.a, made.b))
-        return made
+    def prepare(*given: object, copies_b: bool) -> SimpleNamespace:
+        asked.append((*given[:2], given[3], copies_b))
+        return SimpleNamespace(launch=lambda: "launched")
 
-    monkeypatch.setattr(matmul, "make_copies", noted)
-    a, b = normal(40, 72), normal(72, 24)
+    def full(*_given: object, copies_b: bool) -> None:
+        asked.append(copies_b)
+        raise torch.OutOfMemoryError
 
-    c = triton_matmul(a, b)
+    monkeypatch.setattr(matmul, "copies_worth_making", lambda *_, **__: decided)
+    monkeypatch.setattr(matmul, "prepare_hopper_copying", prepare)
+    monkeypatch.setattr(
+        matmul._launches,
+        "keep",
+        lambda key, launched, out: kept.append(out) if key and launched == "launched" else None,
+    )
 
-    same, copy = copied
-    assert same is a
-    assert copy.stride() == (64, 1)
-    assert torch.equal(c, triton_matmul(a, copy))
-    error = difference(c, matmul_reference(a, b)).max_diff_eps
-    assert error is not None
-    assert error <= 1.0
+    c = triton_matmul(a, b, 32, 32, 32)
+
+    assert asked == [(a, b, decided.config, True)]
+    assert [each is c for each in kept] == [True]
+    monkeypatch.setattr(matmul, "prepare_hopper_copying", full)
+    for _ in range(2):
+        asked.clear()
+        error = difference(triton_matmul(a, b, 32, 32, 32), matmul_reference(a, b)).max_diff_eps
+        assert error is not None
+        assert error <= 1.0
+        assert asked == [True], "tried again by the next call"
+    assert len(kept) == 1
 
 
 @pytest.mark.gpu
@@ -273,8 +282,9 @@ def test_a_product_of_b_in_lines_is_the_same(normal: Normal, monkeypatch: pytest
         ((777, 1234, 5678), False, 3),
         ((777, 1235, 5679), True, 3),
         ((2048, 2048, 2049), False, 2),  # with nothing to cut off
-        ((2504, 2504, 2504), False, 2),  # B alone
-        ((4104, 4104, 4104), True, 2),
+        ((4095, 4097, 515), False, 1),  # which copies, multiplies, and leaves out
+        ((2504, 2504, 2504), False, 1),  # B alone
+        ((4104, 4104, 4104), True, 1),
     ],
 )
 def test_what_is_launched_again_copies_what_operands_have_then(
@@ -283,8 +293,8 @@ def test_what_is_launched_again_copies_what_operands_have_then(
     launches: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if torch.cuda.get_device_capability() != (9, 0) and shape[0] > 2500:
-        pytest.skip("B alone is copied for the kernels for Hopper")
+    if torch.cuda.get_device_capability() != (9, 0) and launches == 1:
+        pytest.skip("the kernel for Hopper copies")
     m, n, k = shape
     of_b = (n, k) if by_columns else (k, n)
     a, b = (torch.randn(each, device="cuda").half() for each in ((m, k), of_b))
@@ -306,7 +316,7 @@ def test_what_is_launched_again_copies_what_operands_have_then(
 COMPILED = r"""
 import re
 import torch
-from flopwatch.kernels.copy_kernel import first_columns, in_lines, in_scratch
+from flopwatch.kernels.copy_kernel import first_columns, in_scratch
 from flopwatch.static import pretend_gpu
 
 def empty(*shape):
@@ -316,8 +326,8 @@ for name, call in {
     "odd rows": lambda: in_scratch(empty(777, 5679), empty(5679, 1235)),
     "even rows": lambda: in_scratch(empty(777, 5678), empty(5678, 1234)),
     "rows of fours": lambda: in_scratch(empty(777, 5676), empty(5676, 1236)),
-    "rows of eights": lambda: in_lines(empty(5000, 5000)),
-    "columns of eights": lambda: in_lines(empty(5000, 5000).T),
+    "rows of eights": lambda: in_scratch(empty(777, 5672), empty(5672, 1240)),
+    "columns of eights": lambda: in_scratch(empty(777, 5672), empty(1240, 5672).T),
     "even rows, not from 16 bytes on": lambda: in_scratch(empty(777, 5678)[1:], empty(5678, 1234)[1:-1, 1:-1]),
     "first columns": lambda: first_columns(empty(777, 1248), 1234),
 }.items():
@@ -348,10 +358,7 @@ def test_what_copies_loads_and_stores_as_wide_as_it_can() -> None:
     ]
 
 
-@pytest.mark.parametrize("a_lies", ["copied", "as it is"])
-def test_what_is_launched_again_is_handed_what_was_launched(
-    a_lies: str, normal: Normal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_launched_again_is_handed_what_was_launched(normal: Normal, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared: list[Prepared] = []
     launched_so = Prepared.launch
 
@@ -369,13 +376,13 @@ def test_what_is_launched_again_is_handed_what_was_launched(
 
     a, b = normal(45, 71), normal(71, 33)
     of_a, of_b = scratch_copies(a, b)
-    copied = make_copies(Copies(a=of_a if a_lies == "copied" else None, b=of_b), a, b)
+    copied = make_copies(Copies(a=of_a, b=of_b), a, b)
     memory = copied.memory.data_ptr()
 
     assert is_arranged(copied.launched, a.data_ptr(), b.data_ptr(), memory)
-    assert copied.a.data_ptr() == (memory if a_lies == "copied" else a.data_ptr())
+    assert copied.a.data_ptr() == memory
     assert copied.b.data_ptr() == memory + copied.b_begins
-    assert (copied.b_begins > 0) == (a_lies == "copied")
+    assert copied.b_begins == of_a.elements * 2
 
     first, launched = first_columns(copied.b, 33)
 
@@ -390,8 +397,6 @@ from dataclasses import replace
 import torch
 from benchmarks_host import stand_in
 from flopwatch.kernels import launch, scratch, triton_matmul
-from flopwatch.kernels.copy_kernel import Copies
-from flopwatch.kernels.scratch import lines_copy
 
 matmul = sys.modules["flopwatch.kernels.matmul"]
 scratch.SCRATCH_FROM = scratch.SCRATCH_INTENSITY = 0
@@ -420,7 +425,7 @@ def multiplied():
     c = triton_matmul(a, b)
     print(len(asked), tuple(c.shape), c.is_contiguous(), *tried, *past)
 
-def chained():  # where the copy of B begins in what is kept last: at 0 there is none of A
+def chained():  # where the copy of B begins in what is kept last
     chain = list(matmul._launches._chains.values())[-1]
     print(chain.second_begins)
 
@@ -430,13 +435,6 @@ with stand_in.stand_in_gpu():
         for _ in range(3):
             multiplied()
         chained()
-    both, alone = matmul.copies_worth_making, lambda a, b, **rest: asked.append(a.shape) or of_b_alone(b)
-    of_b_alone = lambda b: None if b.stride(0) == 64 else Copies(a=None, b=lines_copy(b))
-    matmul.copies_worth_making, a, b = alone, stand_in.tensor(45, 80), stand_in.tensor(80, 40)
-    for _ in range(2):
-        multiplied()
-    chained()
-    matmul.copies_worth_making, a, b = both, stand_in.tensor(45, 71), stand_in.tensor(71, 64)
     matmul._launches.forget()
     multiplied()
     matmul._launches._kept.clear()  # as with too many others
@@ -466,9 +464,6 @@ def test_what_was_computed_of_copies_once_is_so_again_and_launched_past_triton_s
         first(64),
         *[again(64)] * 2,
         str(45 * 128 * 2),
-        first(40),
-        again(40),
-        "0",
         *[first(64)] * 2,
         again(64),
         "1 (45, 64) True full",  # tried once, and what is launched instead is not kept

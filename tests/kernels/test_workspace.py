@@ -53,6 +53,17 @@ def test_a_stream_keeps_its_workspace_until_it_is_too_small(device: torch.device
     assert larger is smaller is not first
 
 
+def test_what_two_products_need_in_turns_is_kept_for_both(device: torch.device) -> None:
+    """One has more parts, the other more flags."""
+    needs = [(Schedule(programs=5, shared=1), 64, 1), (Schedule(programs=2, shared=1), 8, 8)]
+    for need in needs:
+        workspace_for(*need, device=device)
+
+    first, second = (workspace_for(*need, device=device) for need in needs)
+
+    assert first is second
+
+
 def test_the_default_stream_is_never_asked_whether_it_is_captured(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,13 +16,14 @@ import triton.language as tl
 
 from flopwatch.kernels.launch import Launched
 from flopwatch.kernels.prepared import Prepared
-from flopwatch.kernels.scratch import CopyLayout, lines_copy, rows_copy, scratch_copies
+from flopwatch.kernels.scratch import CopyLayout, rows_copy, scratch_copies
 
 if TYPE_CHECKING:
     from flopwatch.kernels.launch import Arrange
 
-#: Of a tile: its rows, and its columns, 256 bytes of 16-bit elements. Not raced.
-_ROWS, _COLUMNS = 16, 128
+#: Of a tile: its rows, and its columns, 512 bytes of 16-bit elements: of fifteen sizes the fastest of eight kinds of
+#: copies in the geometric mean (H100, 2026-11-26; decision 12).
+_ROWS, _COLUMNS = 16, 256
 #: Elements that are read at once at most, 16 bytes of 16 bits each.
 _WIDE = 8
 
@@ -115,15 +116,15 @@ def _copy_tile(  # type: ignore[no-untyped-def] # as above # noqa: PLR0917 - as 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copies:
-    """How operands of a product are copied: both, or B alone."""
+    """How both operands of a product are copied."""
 
-    a: CopyLayout | None
+    a: CopyLayout
     b: CopyLayout
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copied:
-    """Operands of which both are copies, or B is.
+    """Copies of both operands.
 
     Attributes:
         a: (M, K).
@@ -151,19 +152,15 @@ def make_copies(copies: Copies, a: torch.Tensor, b: torch.Tensor) -> Copied:
     Raises:
         torch.OutOfMemoryError: there is no memory for them.
     """
-    begins = 0 if copies.a is None else copies.a.elements  # whose rows are whole lines
+    begins = copies.a.elements  # whose rows are whole lines
     memory = torch.empty(begins + copies.b.elements, dtype=b.dtype, device=b.device)
     b_begins = begins * memory.element_size()
+    a_copy = memory.as_strided(copies.a.view_shape, copies.a.view_strides)
     b_copy = memory[begins:].as_strided(copies.b.view_shape, copies.b.view_strides)
-    if copies.a is None:
-        a_copy, made = a, [(b, copies.b, b_copy)]
-    else:
-        a_copy = memory.as_strided(copies.a.view_shape, copies.a.view_strides)
-        made = [(a, copies.a, a_copy), (b, copies.b, b_copy)]
+    made = [(a, copies.a, a_copy), (b, copies.b, b_copy)]
 
     def arrange(_stream: int, a: int, b: int, memory: int) -> tuple[tuple[int, ...], None]:
-        of_b = b, memory + b_begins
-        return (of_b * 2 if copies.a is None else (a, memory, *of_b)), None
+        return (a, memory, b, memory + b_begins), None
 
     return Copied(a=a_copy, b=b_copy, memory=memory, b_begins=b_begins, launched=_prepared(made, arrange).launch())
 
@@ -176,8 +173,14 @@ def first_columns(c: torch.Tensor, columns: int) -> tuple[torch.Tensor, Launched
     return out, _prepared([(c, copy, out)], lambda _stream, c, out: ((c, out) * 2, None)).launch()
 
 
+def copies_in_scratch(a: torch.Tensor, b: torch.Tensor) -> Copies:
+    """Return how operands of a product are copied, as `scratch_copies` describes it."""
+    of_a, of_b = scratch_copies(a, b)
+    return Copies(a=of_a, b=of_b)
+
+
 def in_scratch(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return copies of both operands of a product, as `scratch_copies` describes them.
+    """Return copies of both operands of a product.
 
     Args:
         a: (M, K), any strides.
@@ -186,18 +189,8 @@ def in_scratch(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Te
     Returns:
         (M, K rounded up) and (K rounded up, N rounded up), without gaps.
     """
-    of_a, of_b = scratch_copies(a, b)
-    copied = make_copies(Copies(a=of_a, b=of_b), a, b)
+    copied = make_copies(copies_in_scratch(a, b), a, b)
     return copied.a, copied.b
-
-
-def in_lines(b: torch.Tensor) -> torch.Tensor:
-    """Return a copy of the right operand of a product, as `lines_copy` describes it.
-
-    Args:
-        b: (K, N) of 16-bit elements, by rows or by columns.
-    """
-    return make_copies(Copies(a=None, b=lines_copy(b)), b, b).b
 
 
 def _prepared(copies: list[tuple[torch.Tensor, CopyLayout, torch.Tensor]], arrange: Arrange) -> Prepared:

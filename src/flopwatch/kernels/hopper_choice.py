@@ -17,7 +17,7 @@ from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, ROWS
 from flopwatch.kernels.hopper_fp8 import FP8_PROMOTED_TILES
 from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
 from flopwatch.kernels.known import PLAIN, tabled
-from flopwatch.kernels.stream_k import Balance, Schedule
+from flopwatch.kernels.stream_k import Balance
 from flopwatch.kernels.thin_fp8 import MOST_FP8_ROWS, THIN_FP8
 from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, ThinConfig
 from flopwatch.kernels.wave_choice import wave_config
@@ -209,7 +209,7 @@ def predicted_cycles(config: HopperConfig, m: int, n: int, k: int, *, processors
     """
     steps, tiles = math.ceil(k / config.block_k), tiles_of(config, m, n)
     try:
-        plan = schedule_of(config, m, n, k, processors=processors)
+        plan = config.schedule(m, n, k, processors=processors)
     except ValueError:  # shares that 32 bits do not count
         return math.inf
     # An instruction of few columns waits for shared memory.
@@ -227,12 +227,6 @@ def predicted_cycles(config: HopperConfig, m: int, n: int, k: int, *, processors
 def tiles_of(config: HopperConfig, m: int, n: int) -> int:
     """Return how many tiles a product has."""
     return math.prod(config.tiles(m, n))
-
-
-def schedule_of(config: HopperConfig, m: int, n: int, k: int, *, processors: int) -> Schedule:
-    """Return how the tiles of a product are dealt out."""
-    slots = processors * config.per_processor
-    return Schedule.of(tiles_of(config, m, n), math.ceil(k / config.block_k), slots=slots, balance=config.balance)
 
 
 @functools.lru_cache(maxsize=4096)

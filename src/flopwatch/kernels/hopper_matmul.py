@@ -92,6 +92,35 @@ class HopperConfig:
         """Return how many tiles a product of (M, N) has, below each other and beside."""
         return -(-m // self.block_m), -(-n // self.block_n)
 
+    def schedule(self, m: int, n: int, k: int, *, processors: int) -> Schedule:
+        """Return how the tiles of a product are dealt out on a GPU of so many multiprocessors."""
+        slots = processors * self.per_processor
+        return Schedule.of(math.prod(self.tiles(m, n)), -(-k // self.block_k), slots=slots, balance=self.balance)
+
+    def box(self, *, by_columns: bool) -> tuple[int, int]:
+        """Return the sides of what is loaded of B at once, as it lies."""
+        return (self.block_n, self.block_k) if by_columns else (self.block_k, self.block_n)
+
+    def constants(self, schedule: Schedule, *, by_columns: bool) -> dict[str, Any]:
+        """Return what a kernel is compiled for, and Triton's options.
+
+        Args:
+            schedule: of the product.
+            by_columns: whether B lies by columns.
+        """
+        return {
+            "STAGES": self.stages,
+            "CONSUMERS": self.consumers,
+            "SLICES": self.slices,
+            "C_BUFFERS": self.c_buffers,
+            "REGISTERS": self.consumer_registers,
+            "GROUP_M": self.group_m,
+            "SHARES": bool(schedule.shared),
+            "B_BY_COLUMNS": by_columns,
+            "num_warps": 4,
+            **({} if self.max_registers is None else {"maxnreg": self.max_registers}),
+        }
+
     def __str__(self) -> str:
         """Name it in a table, such as "128x256x64 s4 w2 c4/2 g8 whole"."""
         return (
@@ -161,7 +190,8 @@ _GLUON_DTYPES = {
 _ALIGNMENT = 16
 
 
-def _descriptor(matrix: torch.Tensor, *box: int) -> TensorDescriptor:
+def descriptor(matrix: torch.Tensor, *box: int) -> TensorDescriptor:
+    """Describe a matrix with mapped rows, of which boxes of so many rows and columns are loaded or stored."""
     layout = gl.NVMMASharedLayout.get_default_for(list(box), _GLUON_DTYPES[matrix.dtype])
     return TensorDescriptor(matrix, list(matrix.shape), [matrix.stride(0), 1], list(box), layout)
 
@@ -200,12 +230,8 @@ def prepare_hopper(
     """Prepare the launch of `hopper_matmul` that writes `out`."""
     (M, K), N = a.shape, b.shape[1]
     by_columns = not has_mapped_rows(b) or b.dtype == torch.float8_e4m3fn
-    schedule = Schedule.of(
-        math.prod(config.tiles(M, N)),
-        -(-K // config.block_k),
-        slots=torch.cuda.get_device_properties(a.device).multi_processor_count * config.per_processor,
-        balance=config.balance,
-    )
+    processors = torch.cuda.get_device_properties(a.device).multi_processor_count
+    schedule = config.schedule(M, N, K, processors=processors)
     parts = flags = out
     arrange: Arrange = without_workspace
     if schedule.shared:
@@ -213,19 +239,13 @@ def prepare_hopper(
         workspace = workspace_for(*needs, device=a.device, given=workspace)
         parts, flags = workspace.parts, workspace.flags
         arrange = in_workspace(*needs, device=a.device)
-    b_desc = (
-        _descriptor(b.T, config.block_n, config.block_k)
-        if by_columns
-        else _descriptor(b, config.block_k, config.block_n)
-    )
-    options: dict[str, Any] = {} if config.max_registers is None else {"maxnreg": config.max_registers}
     return Prepared(
         kernel=hopper_matmul_kernel,
         grid=(schedule.programs,),
         arguments=(
-            _descriptor(a, config.rows, config.block_k),
-            b_desc,
-            _descriptor(out, config.rows, config.block_n // config.slices),
+            descriptor(a, config.rows, config.block_k),
+            descriptor(b.T if by_columns else b, *config.box(by_columns=by_columns)),
+            descriptor(out, config.rows, config.block_n // config.slices),
             parts,
             flags,
             None,
@@ -236,20 +256,11 @@ def prepare_hopper(
             schedule.shared,
         ),
         constants={
-            "STAGES": config.stages,
-            "CONSUMERS": config.consumers,
-            "SLICES": config.slices,
-            "C_BUFFERS": config.c_buffers,
-            "REGISTERS": config.consumer_registers,
-            "GROUP_M": config.group_m,
-            "SHARES": bool(schedule.shared),
-            "B_BY_COLUMNS": by_columns,
+            **config.constants(schedule, by_columns=by_columns),
             "PER_ROW": False,
             "PER_COLUMN": False,
             "PROMOTE": False,
-            "num_warps": 4,
             **dependent_launch.constants(dependent=config.dependent),
-            **options,
         },
         arrange=arrange,
     )

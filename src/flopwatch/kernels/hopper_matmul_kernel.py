@@ -155,11 +155,38 @@ def _leave(accumulator, part_ptr, flag_ptr, SLICES: gl.constexpr):
     gl.atomic_xchg(flag_ptr, 1, sem="release", scope="gpu")
 
 
+@gluon.constexpr_function
+def row_layout(columns, width):
+    """Return the layout in which the threads of a warpgroup read or write rows, so many elements at once."""
+    across = min(32, columns // width)
+    return gl.BlockedLayout([1, width], [32 // across, across], [4, 1], [1, 0])
+
+
+@gluon.jit
+def _store_rows(buffer, c_ptr, row, column, M, N, WIDTH: gl.constexpr):  # noqa: PLR0917 - as below
+    """Write a slice of C to rows that no tensor map describes, a few at a time: of all addresses at once some spilled.
+
+    For the same reason offsets within a few rows are 32-bit.
+    """
+    LAYOUT: gl.constexpr = row_layout(buffer.shape[1], WIDTH)
+    ROWS: gl.constexpr = 16
+    ALL_ROWS: gl.constexpr = buffer.shape[0]
+    N = N // WIDTH * WIDTH
+    rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, LAYOUT))[:, None]
+    columns = (column + gl.arange(0, buffer.shape[1], layout=gl.SliceLayout(0, LAYOUT)))[None, :]
+    for first in gl.static_range(0, ALL_ROWS, ROWS):
+        part = buffer.slice(first, ROWS, 0).load(LAYOUT)
+        first_ptr = c_ptr + (row + first).to(gl.int64) * N
+        gl.store(first_ptr + (rows * N + columns), part, mask=(rows < M - row - first) & (columns < N))
+
+
 @gluon.jit
 def _finish(  # noqa: PLR0917 - a kernel's arguments
     accumulator,
-    c_desc,
+    c,
     c_ring,
+    M,
+    N,
     row,
     column,
     parts_ptr,
@@ -169,6 +196,7 @@ def _finish(  # noqa: PLR0917 - a kernel's arguments
     SHARES: gl.constexpr,
     CONSUMER: gl.constexpr,
     CONSUMERS: gl.constexpr,
+    C_WIDTH: gl.constexpr,
 ):
     """Add the parts of the programs from `first` to before `program`, and store C in slices."""
     SLICES: gl.constexpr = accumulator.shape[1] // c_ring.shape[2]
@@ -189,15 +217,22 @@ def _finish(  # noqa: PLR0917 - a kernel's arguments
                 total += gl.load(other_ptr + places, cache_modifier=".cg")
             part = _gathered(total)
         buffer = c_ring.index(CONSUMER * C_BUFFERS + i % C_BUFFERS)
-        tma.store_wait(C_BUFFERS - 1)
-        buffer.store(part.to(c_desc.dtype))
-        fence_async_shared()
-        tma_copies.store(c_desc, [row, column + i * part.shape[1]], buffer)
+        first_column = column + i * part.shape[1]
+        if C_WIDTH == 0:
+            tma.store_wait(C_BUFFERS - 1)
+            buffer.store(part.to(buffer.dtype))
+            fence_async_shared()
+            tma_copies.store(c, [row, first_column], buffer)
+        else:
+            buffer.store(part.to(buffer.dtype))
+            _store_rows(buffer, c, row, first_column, M, N, C_WIDTH)
 
 
 @gluon.jit
 def _consume(  # noqa: PLR0917 - a kernel's arguments
-    c_desc,
+    c,
+    M,
+    N,
     parts_ptr,
     flags_ptr,
     scale_a_ptr,
@@ -218,6 +253,7 @@ def _consume(  # noqa: PLR0917 - a kernel's arguments
     PER_ROW: gl.constexpr,
     PER_COLUMN: gl.constexpr,
     PROMOTE: gl.constexpr,
+    C_WIDTH: gl.constexpr,
 ):
     """Multiply the rows of every visit's tile that are this warpgroup's."""
     STAGES: gl.constexpr = b_ring.shape[0]
@@ -236,11 +272,11 @@ def _consume(  # noqa: PLR0917 - a kernel's arguments
         tile_m, tile_n = _tile_position(tile, tiles_m, tiles_n, GROUP_M)
         if scale_a_ptr is not None:  # before the steps, so that their end waits for nothing; few to a thread
             scale_a = load_scales(
-                scale_a_ptr, (tile_m * CONSUMERS + CONSUMER) * ROWS, c_desc.shape[0],
+                scale_a_ptr, (tile_m * CONSUMERS + CONSUMER) * ROWS, M,
                 ROWS, gl.SliceLayout(1, layout), PER_ROW,
             )  # fmt: skip
             scale_b = load_scales(
-                scale_b_ptr, tile_n * COLUMNS, c_desc.shape[1],
+                scale_b_ptr, tile_n * COLUMNS, N,
                 COLUMNS, gl.BlockedLayout([1], [32], [4], [0]), PER_COLUMN,
             )  # fmt: skip
         if PROMOTE:
@@ -265,15 +301,104 @@ def _consume(  # noqa: PLR0917 - a kernel's arguments
                 if begin > 0:
                     first = _first_contributor(tile, programs, shared, steps)
                 _finish(
-                    accumulator, c_desc, c_ring, row, column, parts_ptr, flags_ptr, first, program,
-                    SHARES, CONSUMER, CONSUMERS,
+                    accumulator, c, c_ring, M, N, row, column, parts_ptr, flags_ptr, first, program,
+                    SHARES, CONSUMER, CONSUMERS, C_WIDTH,
                 )  # fmt: skip
         else:
             _finish(
-                accumulator, c_desc, c_ring, row, column, parts_ptr, flags_ptr, first, program,
-                SHARES, CONSUMER, CONSUMERS,
+                accumulator, c, c_ring, M, N, row, column, parts_ptr, flags_ptr, first, program,
+                SHARES, CONSUMER, CONSUMERS, C_WIDTH,
             )  # fmt: skip
-    tma.store_wait(0)
+    if C_WIDTH == 0:
+        tma.store_wait(0)
+
+
+@gluon.jit
+def multiply(  # noqa: PLR0917 - a kernel's arguments
+    a_desc,
+    b_desc,
+    c,
+    parts_ptr,
+    flags_ptr,
+    scale_a_ptr,
+    scale_b_ptr,
+    M,
+    N,
+    K,
+    shared,
+    STAGES: gl.constexpr,
+    CONSUMERS: gl.constexpr,
+    SLICES: gl.constexpr,
+    C_BUFFERS: gl.constexpr,
+    REGISTERS: gl.constexpr,
+    GROUP_M: gl.constexpr,
+    SHARES: gl.constexpr,
+    B_BY_COLUMNS: gl.constexpr,
+    PER_ROW: gl.constexpr,
+    PER_COLUMN: gl.constexpr,
+    PROMOTE: gl.constexpr,
+    DEPENDENT: gl.constexpr,
+    C_WIDTH: gl.constexpr,
+):
+    """Do what `hopper_matmul_kernel` says, with C as a descriptor or, where C_WIDTH is not 0, as a pointer.
+
+    C_WIDTH divides the columns then, and so many elements are stored at a time.
+    """
+    ROWS: gl.constexpr = a_desc.block_type.shape[0]
+    DEPTH: gl.constexpr = a_desc.block_type.shape[1]
+    COLUMNS: gl.constexpr = b_desc.block_type.shape[0] if B_BY_COLUMNS else b_desc.block_type.shape[1]
+    a_ring = gl.allocate_shared_memory(a_desc.dtype, [STAGES * CONSUMERS, ROWS, DEPTH], a_desc.layout)
+    b_ring = gl.allocate_shared_memory(b_desc.dtype, [STAGES] + b_desc.block_type.shape, b_desc.layout)  # noqa: RUF005 - Gluon has no unpacking
+    C_DTYPE: gl.constexpr = c.dtype.element_ty if C_WIDTH else c.dtype
+    C_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, COLUMNS // SLICES], C_DTYPE)
+    c_ring = gl.allocate_shared_memory(C_DTYPE, [CONSUMERS * C_BUFFERS, ROWS, COLUMNS // SLICES], C_LAYOUT)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(STAGES):
+        mbarrier.init(full.index(i), count=1)
+        mbarrier.init(empty.index(i), count=CONSUMERS)
+    fence_async_shared()
+    _come_after(DEPENDENT)
+    tiles_m = gl.cdiv(M, ROWS * CONSUMERS)
+    tiles_n = gl.cdiv(N, COLUMNS)
+    steps = gl.cdiv(K, DEPTH)
+    # Gluon takes functions and arguments written out: what goes through a tuple's name is no constant any more. The
+    # producer's 40 registers are those of its integers: with 24 it spilled (triton 3.7.1, 2026-11-22).
+    # fmt: off
+    if CONSUMERS == 1:
+        gl.warp_specialize([
+            (_consume, (c, M, N, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
+                        tiles_m, tiles_n, steps, shared, SHARES, 0, GROUP_M, B_BY_COLUMNS,
+                        PER_ROW, PER_COLUMN, PROMOTE, C_WIDTH)),
+            (_produce, (a_desc, b_desc, a_ring, b_ring, full, empty, tiles_m, tiles_n, steps, shared,
+                        GROUP_M, B_BY_COLUMNS)),
+        ], [1], [40])
+    elif CONSUMERS == 2:  # noqa: PLR2004 - as the lists show
+        gl.warp_specialize([
+            (_consume, (c, M, N, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
+                        tiles_m, tiles_n, steps, shared, SHARES, 0, GROUP_M, B_BY_COLUMNS,
+                        PER_ROW, PER_COLUMN, PROMOTE, C_WIDTH)),
+            (_consume, (c, M, N, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
+                        tiles_m, tiles_n, steps, shared, SHARES, 1, GROUP_M, B_BY_COLUMNS,
+                        PER_ROW, PER_COLUMN, PROMOTE, C_WIDTH)),
+            (_produce, (a_desc, b_desc, a_ring, b_ring, full, empty, tiles_m, tiles_n, steps, shared,
+                        GROUP_M, B_BY_COLUMNS)),
+        ], [4, 1], [REGISTERS, 40])
+    else:
+        gl.warp_specialize([
+            (_consume, (c, M, N, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
+                        tiles_m, tiles_n, steps, shared, SHARES, 0, GROUP_M, B_BY_COLUMNS,
+                        PER_ROW, PER_COLUMN, PROMOTE, C_WIDTH)),
+            (_consume, (c, M, N, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
+                        tiles_m, tiles_n, steps, shared, SHARES, 1, GROUP_M, B_BY_COLUMNS,
+                        PER_ROW, PER_COLUMN, PROMOTE, C_WIDTH)),
+            (_consume, (c, M, N, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
+                        tiles_m, tiles_n, steps, shared, SHARES, 2, GROUP_M, B_BY_COLUMNS,
+                        PER_ROW, PER_COLUMN, PROMOTE, C_WIDTH)),
+            (_produce, (a_desc, b_desc, a_ring, b_ring, full, empty, tiles_m, tiles_n, steps, shared,
+                        GROUP_M, B_BY_COLUMNS)),
+        ], [4, 4, 1], [REGISTERS, REGISTERS, 40])
+    # fmt: on
 
 
 @gluon.jit(do_not_specialize=["M", "N", "K", "shared"])
@@ -328,56 +453,8 @@ def hopper_matmul_kernel(  # noqa: PLR0917 - a kernel's arguments
     that the loads make, and that the stores leave out. SHARES compiles the sharing in.
     DEPENDENT waits for the launch before.
     """
-    ROWS: gl.constexpr = a_desc.block_type.shape[0]
-    DEPTH: gl.constexpr = a_desc.block_type.shape[1]
-    COLUMNS: gl.constexpr = b_desc.block_type.shape[0] if B_BY_COLUMNS else b_desc.block_type.shape[1]
-    a_ring = gl.allocate_shared_memory(a_desc.dtype, [STAGES * CONSUMERS, ROWS, DEPTH], a_desc.layout)
-    b_ring = gl.allocate_shared_memory(b_desc.dtype, [STAGES] + b_desc.block_type.shape, b_desc.layout)  # noqa: RUF005 - Gluon has no unpacking
-    c_ring = gl.allocate_shared_memory(c_desc.dtype, [CONSUMERS * C_BUFFERS, ROWS, COLUMNS // SLICES], c_desc.layout)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(STAGES):
-        mbarrier.init(full.index(i), count=1)
-        mbarrier.init(empty.index(i), count=CONSUMERS)
-    fence_async_shared()
-    _come_after(DEPENDENT)
-    tiles_m = gl.cdiv(M, ROWS * CONSUMERS)
-    tiles_n = gl.cdiv(N, COLUMNS)
-    steps = gl.cdiv(K, DEPTH)
-    # Gluon takes functions and arguments written out: what goes through a tuple's name is no constant any more. The
-    # producer's 40 registers are those of its integers: with 24 it spilled (triton 3.7.1, 2026-11-22).
-    # fmt: off
-    if CONSUMERS == 1:
-        gl.warp_specialize([
-            (_consume, (c_desc, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
-                        tiles_m, tiles_n, steps, shared, SHARES, 0, GROUP_M, B_BY_COLUMNS,
-                        PER_ROW, PER_COLUMN, PROMOTE)),
-            (_produce, (a_desc, b_desc, a_ring, b_ring, full, empty, tiles_m, tiles_n, steps, shared,
-                        GROUP_M, B_BY_COLUMNS)),
-        ], [1], [40])
-    elif CONSUMERS == 2:  # noqa: PLR2004 - as the lists show
-        gl.warp_specialize([
-            (_consume, (c_desc, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
-                        tiles_m, tiles_n, steps, shared, SHARES, 0, GROUP_M, B_BY_COLUMNS,
-                        PER_ROW, PER_COLUMN, PROMOTE)),
-            (_consume, (c_desc, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
-                        tiles_m, tiles_n, steps, shared, SHARES, 1, GROUP_M, B_BY_COLUMNS,
-                        PER_ROW, PER_COLUMN, PROMOTE)),
-            (_produce, (a_desc, b_desc, a_ring, b_ring, full, empty, tiles_m, tiles_n, steps, shared,
-                        GROUP_M, B_BY_COLUMNS)),
-        ], [4, 1], [REGISTERS, 40])
-    else:
-        gl.warp_specialize([
-            (_consume, (c_desc, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
-                        tiles_m, tiles_n, steps, shared, SHARES, 0, GROUP_M, B_BY_COLUMNS,
-                        PER_ROW, PER_COLUMN, PROMOTE)),
-            (_consume, (c_desc, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
-                        tiles_m, tiles_n, steps, shared, SHARES, 1, GROUP_M, B_BY_COLUMNS,
-                        PER_ROW, PER_COLUMN, PROMOTE)),
-            (_consume, (c_desc, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, a_ring, b_ring, c_ring, full, empty,
-                        tiles_m, tiles_n, steps, shared, SHARES, 2, GROUP_M, B_BY_COLUMNS,
-                        PER_ROW, PER_COLUMN, PROMOTE)),
-            (_produce, (a_desc, b_desc, a_ring, b_ring, full, empty, tiles_m, tiles_n, steps, shared,
-                        GROUP_M, B_BY_COLUMNS)),
-        ], [4, 4, 1], [REGISTERS, REGISTERS, 40])
-    # fmt: on
+    multiply(
+        a_desc, b_desc, c_desc, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, M, N, K, shared,
+        STAGES, CONSUMERS, SLICES, C_BUFFERS, REGISTERS, GROUP_M, SHARES, B_BY_COLUMNS,
+        PER_ROW, PER_COLUMN, PROMOTE, DEPENDENT, 0,
+    )  # fmt: skip

@@ -13,7 +13,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from flopwatch.kernels import dependent_launch
-from flopwatch.kernels.hopper_matmul import _GLUON_DTYPES, _descriptor, can_multiply, has_mapped_rows
+from flopwatch.kernels.hopper_matmul import _GLUON_DTYPES, can_multiply, descriptor, has_mapped_rows
 from flopwatch.kernels.hopper_short_kernel import hopper_short_kernel
 from flopwatch.kernels.prepared import Prepared
 
@@ -168,13 +168,13 @@ def prepare_short(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: S
     by_columns = not has_mapped_rows(b)
 
     def of_b(columns: int) -> TensorDescriptor:
-        return _descriptor(b.T, columns, config.block_k) if by_columns else _descriptor(b, config.block_k, columns)
+        return descriptor(b.T, columns, config.block_k) if by_columns else descriptor(b, config.block_k, columns)
 
     more: tuple[TensorDescriptor | None, TensorDescriptor | None] = (None, None)
     if config.more and config.turned:
-        more = _descriptor(a, config.more, config.block_k), _descriptor(out, config.more, config.block_n)
+        more = descriptor(a, config.more, config.block_k), descriptor(out, config.more, config.block_n)
     elif config.more:
-        more = of_b(config.more), _descriptor(out, config.block_m, config.more)
+        more = of_b(config.more), descriptor(out, config.block_m, config.more)
     return Prepared(
         kernel=hopper_short_kernel,
         grid=config.tiles(M, N),
@@ -201,7 +201,7 @@ def _in_steps(matrix: torch.Tensor, config: ShortConfig, columns: int) -> Tensor
     """Describe boxes of rows that are `config.row_step` rows apart."""
     step, stride = config.row_step, matrix.stride(0)
     if step == 1:
-        return _descriptor(matrix, config.block_m, columns)
+        return descriptor(matrix, config.block_m, columns)
     box = [1, config.block_m, columns]
     layout = gl.NVMMASharedLayout.get_default_for(box, _GLUON_DTYPES[matrix.dtype])
     rows, width = matrix.shape

@@ -122,8 +122,7 @@ class Chain:
 
     Attributes:
         copies: makes them, in one piece of memory, that of the first operand at its start.
-        second_begins: where that of the second one begins, in bytes; at 0 there is none of the first, which is read as
-            it is.
+        second_begins: where that of the second one begins, in bytes.
         key: of what is launched of the copies.
         cut: copies from that what the call returns; None where it is all of it.
     """
@@ -186,8 +185,7 @@ class Launches:
         if memory is None:
             return None
         start = memory.data_ptr()
-        first = start if chain.second_begins else addresses[0]
-        out = _launched(product, stream, (first, start + chain.second_begins))
+        out = _launched(product, stream, (start, start + chain.second_begins))
         if out is None or chain.cut is None:
             return out
         return _launched(chain.cut, stream, (out.data_ptr(),))

@@ -13,9 +13,10 @@ from triton.runtime.errors import OutOfResources
 
 from flopwatch.kernels.blocks import check_blocks, does_not_fit, loads_of_thread
 from flopwatch.kernels.configs import MATMUL_AUTOTUNE, MatmulConfig, fitting_matmul_config, matmul_config_for
-from flopwatch.kernels.copies import copies_worth_making
+from flopwatch.kernels.copies import Copying, copies_worth_making
 from flopwatch.kernels.copy_kernel import first_columns, make_copies
 from flopwatch.kernels.eights import are_readable, eights, in_eights
+from flopwatch.kernels.hopper_copying import prepare_hopper_copying
 from flopwatch.kernels.launch import Launched, Launches, key_of
 from flopwatch.kernels.layout import product_layouts
 from flopwatch.kernels.operands import check_dtypes, check_factors, check_on_one_gpu
@@ -239,8 +240,10 @@ def _multiply(
     c = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
     config = None if tuned else _config_for(a.device, given, element_bytes=a.element_size())
     route = None
-    with contextlib.suppress(torch.OutOfMemoryError):  # of a workspace: then the plain kernel, which has none
+    try:
         route = routed_product(a, b, c) if tuned and not given else None
+    except torch.OutOfMemoryError:  # of a workspace: then the plain kernel, which has none; a later call may have it
+        key = None
     try:
         if route is not None:
             launched: Launched | None = route.launch()
@@ -273,8 +276,8 @@ def triton_matmul(  # noqa: PLR0917 - the published signature
     are given replace the list's own (`flopwatch.kernels.tuner`). With ``use_autotune=False`` the missing sizes come
     from the architecture's configuration (`get_matmul_config`).
 
-    Large operands that are read slowly as they lie are copied first where that pays (`flopwatch.kernels.copies`), which
-    takes memory while the product is computed; without that memory they are multiplied as they are.
+    Large operands that are read slowly as they lie are copied where that pays (`flopwatch.kernels.copies`), which takes
+    memory while the product is computed; without that memory they are multiplied as they are.
 
     Args:
         a: float16, bfloat16 or float32, on a CUDA device.
@@ -308,13 +311,12 @@ def _eager(  # noqa: PLR0917 - as `triton_matmul`
     use_autotune: bool,  # noqa: FBT001 - as `triton_matmul`
 ) -> torch.Tensor:
     key, addresses = key_of(a, b, (block_m, block_n, block_k, not use_autotune))
-    product = _launches.again(key, addresses)
-    if product is not None:
-        return product
-    has_memory = True
+    product, has_memory = None, True
     try:
-        product = _launches.again_of_copies(key, addresses)
-    except torch.OutOfMemoryError:  # then as they are, slowly
+        product = _launches.again(key, addresses)
+        if product is None:
+            product = _launches.again_of_copies(key, addresses)
+    except torch.OutOfMemoryError:  # for copies, or a workspace: then without, slowly, and that is not kept
         has_memory = False
     if product is not None:
         return product
@@ -334,11 +336,20 @@ def _eager(  # noqa: PLR0917 - as `triton_matmul`
     with torch.cuda.device(a.device):
         copies = copies_worth_making(a, b, routed=tuned and not given)
         if copies is None:
-            return _multiply(a, b, given, tuned=tuned, key=key)
+            return _multiply(a, b, given, tuned=tuned, key=key if has_memory else None)
         if has_memory:
             with contextlib.suppress(torch.OutOfMemoryError):  # as above
+                if isinstance(copies, Copying):
+                    return _copying(copies, a, b, key)
                 return _by_way_of(copies, a, b, others, key)
-        return _multiply(a, b, given, tuned=tuned, key=None)  # not kept: the next call may have the memory
+        return _multiply(a, b, given, tuned=tuned, key=None)
+
+
+def _copying(copying: Copying, a: torch.Tensor, b: torch.Tensor, key: tuple[Hashable, ...] | None) -> torch.Tensor:
+    """Multiply operands that were checked in a launch that copies them, and keep that."""
+    c = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
+    _launches.keep(key, prepare_hopper_copying(a, b, c, copying.config, copies_b=copying.copies_b).launch(), c)
+    return c
 
 
 def _by_way_of(

@@ -79,28 +79,29 @@ def routed_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Prepare
         return None
     config = _PRODUCTS.get(kernel, {}).get(name)
     if config is None or not _takes(config, a, b):
-        config = _ruled_product(a, b)
+        config = _ruled_product(a, b) if _is_hopper(a) and can_multiply_short(a, b) else None
     return None if config is None else prepared_product(a, b, c, config)
 
 
-def ruled_product(a: torch.Tensor, b: torch.Tensor) -> ProductConfig | None:
-    """Return what the rule has for ``a @ b``; None where a table has a choice, or the plain kernel is to be launched.
+def persistent_product(a: torch.Tensor, b: torch.Tensor) -> HopperConfig | None:
+    """Return what the persistent kernel is launched with for ``a @ b`` by the rule, however operands lie.
+
+    None where the rule has another kernel, a table has a choice, or the plain kernel is to be launched.
 
     Args:
-        a: (M, K), not empty.
+        a: (M, K), not empty, of 16-bit elements.
         b: (K, N), of the same dtype, which is that of the product.
     """
-    if _is_plain() or any(_choice(PRODUCTS, product_key(a, b, a), (a, b))):
+    if _is_plain() or not _is_hopper(a) or any(_choice(PRODUCTS, product_key(a, b, a), (a, b))):
         return None
-    return _ruled_product(a, b)
+    config = _ruled_product(a, b)
+    return config if isinstance(config, HopperConfig) else None
 
 
 def _ruled_product(a: torch.Tensor, b: torch.Tensor) -> ProductConfig | None:
     """Return what the rule has for Hopper."""
-    if not _is_hopper(a) or not can_multiply_short(a, b):
-        return None
     (M, K), N = a.shape, b.shape[1]
-    by_columns = not has_mapped_rows(b)
+    by_columns = not has_mapped_rows(b) and b.stride(0) == 1
     return product_config(M, N, K, processors=_processors(a), by_columns=by_columns, packed=a.stride(0) == K)
 
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 ALIGNMENT = 16
 #: To what the depth of a product is rounded: most configurations take steps of that, and need no masks then.
 DEPTH = 64
-#: Operands that cannot be read 16 bytes at a time are copied first where there are so many multiply-adds, in all and
-#: for each element of the three matrices: a thin product reads an element few times. Microseconds without and with
-#: copies: 777x1234x5678 119 and 71, 4095x4097x4099 900 and 380; 1000x1000x1000 25 and 22, where the host took longer
+#: Operands that cannot be read 16 bytes at a time are copied where there are so many multiply-adds, in all and for each
+#: element of the three matrices: a thin product reads an element few times. Microseconds without and with copies:
+#: 777x1234x5678 119 and 71, 4095x4097x4099 900 and 380; 1000x1000x1000 25 and 22, where the host took longer
 #: to make the copies (H200, 2026-11-22; with another number here ``flopwatch compare HEAD -k Matmul`` tells anew; rows
 #: of 1000 elements are read fast without copies since, `flopwatch.kernels.eights`).
 SCRATCH_FROM = 2**31
@@ -23,10 +23,10 @@ SCRATCH_INTENSITY = 256
 #: Elements of 16 bits in a line of memory, 128 bytes that a GPU fetches at once, and in a sector, a quarter of it.
 LINE, SECTOR = 64, 16
 #: B is copied so that its rows begin with lines where A has so many rows, and there are so many multiply-adds. Such
-#: products are 1.05 to 1.36 times as fast by that, the copy included, but for one of 2048 rows, which is level; with
-#: 1504 rows and fewer they are level or take longer, and so do 2048 rows of a B that no L2 cache holds (H100,
-#: 2026-11-25, ``python -m evidence.lines gains evidence/h100/lines-2026-11-25.json``). With fewer multiply-adds the GPU
-#: takes less than 60 us, and a call by way of a copy costs the host more than another one does.
+#: products are 1.02 to 1.36 times as fast by that, the copy included, but for one of 2048 rows, which is level; with
+#: 1504 rows and fewer they take longer, and so do 2048 rows of a B that no L2 cache holds. With fewer multiply-adds
+#: some gain as much, and others nothing (H100, 2026-11-26, ``python -m evidence.lines gains
+#: evidence/h100/lines-2026-11-26.json``).
 LINES_ROWS, LINES_FROM = 2000, 15 * 10**9
 #: Elements of B, 64 MiB, beyond which twice the rows are asked for.
 LINES_LARGE = 2**25
@@ -99,7 +99,7 @@ def scratch_copies(a: torch.Tensor, b: torch.Tensor) -> tuple[CopyLayout, CopyLa
     (1, 128)
     """
     (M, K), N = a.shape, b.shape[1]
-    depth, width = _rounded(K, DEPTH), _rounded(N, ALIGNMENT)
+    depth, width = rounded(K, DEPTH), rounded(N, ALIGNMENT)
     return rows_copy(a, M, depth), rows_copy(b, depth, width) if _by_rows(b) else _columns_copy(b, depth, width)
 
 
@@ -145,29 +145,12 @@ def is_worth_lines(b: torch.Tensor, M: int) -> bool:
     )
 
 
-def lines_copy(b: torch.Tensor) -> CopyLayout:
-    """Describe a copy whose rows, or columns where B lies by them, each begin with a line of memory.
-
-    Args:
-        b: (K, N) of 16-bit elements, by rows or by columns.
-
-    >>> import torch
-    >>> b = torch.empty(40, 72, dtype=torch.float16, device="meta")
-    >>> lines_copy(b).view_strides, lines_copy(b.T).view_strides
-    ((128, 1), (1, 128))
-    """
-    rows = b if _by_rows(b) else b.T
-    height, columns = rows.shape
-    pitch = _rounded(columns, LINE)
-    strides = (pitch, 1) if rows is b else (1, pitch)
-    return replace(rows_copy(rows, height, pitch), view_shape=(b.shape[0], b.shape[1]), view_strides=strides)
-
-
 def _by_rows(matrix: torch.Tensor) -> bool:
     """Tell whether a matrix does not lie by columns: elements of a row are next to each other, or nothing is."""
     row, column = matrix.stride()
     return column == 1 or row != 1
 
 
-def _rounded(length: int, unit: int) -> int:
+def rounded(length: int, unit: int) -> int:
+    """Round up to a multiple of a unit."""
     return math.ceil(length / unit) * unit

@@ -50,6 +50,7 @@ class Workspace:
         *,
         device: torch.device,
         flags: torch.Tensor | None = None,
+        beside: Workspace | None = None,
     ) -> Workspace:
         """Make one for launches that follow one another.
 
@@ -59,10 +60,12 @@ class Workspace:
             groups: parts that a program's tile is written and waited for in.
             device: of the operands.
             flags: zeros, enough of them; new ones if None.
+            beside: for as much as this has, too.
         """
-        parts = torch.empty(schedule.programs * tile_elements, device=device, dtype=torch.float32)
+        elements, number = (0, 0) if beside is None else beside.room
+        parts = torch.empty(max(elements, schedule.programs * tile_elements), device=device, dtype=torch.float32)
         if flags is None:
-            flags = torch.zeros(schedule.programs * groups, device=device, dtype=torch.int32)
+            flags = torch.zeros(max(number, schedule.programs * groups), device=device, dtype=torch.int32)
         return cls(parts=parts, flags=flags)
 
     def is_enough(self, schedule: Schedule, tile_elements: int, groups: int = 1) -> bool:
@@ -112,7 +115,7 @@ def workspace_for(
     if kept is None or not kept.is_enough(schedule, tile_elements, groups):
         if kept is None and len(_workspaces) >= _MOST_WORKSPACES:
             _workspaces.clear()  # the allocator hands memory on in the order of its stream
-        kept = _workspaces[key] = Workspace.of(schedule, tile_elements, groups, device=device)
+        kept = _workspaces[key] = Workspace.of(schedule, tile_elements, groups, device=device, beside=kept)
         _reserve(device)
     return kept
 

@@ -1,0 +1,346 @@
+"""What the compiler makes of the kernel that copies operands, everywhere; its numbers, on a GPU of that architecture.
+
+As of `test_hopper_matmul`, numbers are computed in processes that have a minute each.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from flopwatch.kernels import hopper_copying
+from flopwatch.kernels.hopper_copying import prepare_hopper_copying
+from flopwatch.kernels.hopper_copying_kernel import MOST_COLUMNS
+from flopwatch.kernels.hopper_matmul import CONFIGS
+from flopwatch.kernels.stream_k import Schedule
+from flopwatch.kernels.workspace import workspace_for
+from flopwatch.model import KernelFacts, from_json
+
+if TYPE_CHECKING:
+    from flopwatch.kernels.prepared import Prepared
+
+SHARED_BYTES, PROCESSORS = 232448, 132
+#: A hang costs this. A process compiles two kernels or three, and computes small products, in about 20 s.
+DEADLINE_S = 60.0
+#: Of programs that share no tile, and that share some.
+WHOLE, SHARED = "128x256x64 s4 w2 c4/2 g8 whole", "128x256x64 s4 w2 c4/2 g8 wave"
+#: A, B and C as (rows, columns, how it lies): by rows, by columns, or in every other column.
+LAYOUTS = {
+    "odd": ((333, 1027, "rows"), (1027, 521, "rows")),
+    "even": ((333, 1026, "rows"), (1026, 522, "rows")),
+    "fours": ((333, 1028, "rows"), (1028, 524, "rows")),
+    "odd columns of B": ((333, 1027, "rows"), (1027, 521, "columns")),
+    "odd columns of A": ((333, 1027, "columns"), (1027, 521, "rows")),
+    "A alone": ((333, 1027, "rows"), (1027, 520, "rows")),
+    "B alone": ((333, 1024, "rows"), (1024, 521, "rows")),
+    "C alone": ((333, 1024, "rows"), (1024, 521, "columns")),
+    "every other": ((333, 1027, "others"), (1027, 521, "others")),
+}
+
+
+def operands(device: str, *matrices: tuple[int, int, str]) -> list[torch.Tensor]:
+    found = []
+    for rows, columns, lies in matrices:
+        shape = {"rows": (rows, columns), "columns": (columns, rows), "others": (rows, 2 * columns)}[lies]
+        whole = torch.empty(shape, device=device, dtype=torch.float16)
+        found.append({"rows": whole, "columns": whole.T, "others": whole[:, ::2]}[lies])
+    return found
+
+
+#: Compiles for sm_90. Prints a line of facts; of each kernel how wide it reads and writes global memory; and in which
+#: order it has what makes copies known: fences between the two ways to memory, barriers, what releases and acquires.
+COMPILE = r"""
+import re
+import sys
+import torch
+from flopwatch.kernels import hopper_copying_kernel
+from flopwatch.kernels.hopper_copying import hopper_copying_matmul
+from flopwatch.model import to_json
+from flopwatch.static import kernel_facts, pretend_gpu
+from tests.kernels.test_hopper_copying import CONFIGS, LAYOUTS, operands
+
+with pretend_gpu("h200", tensors="meta") as recorder:
+    for layout, config in zip(sys.argv[1::2], sys.argv[2::2]):
+        hopper_copying_matmul(*operands("cuda", *LAYOUTS[layout]), CONFIGS[config])
+print("facts", to_json(kernel_facts(recorder)).decode())
+for name, each in vars(hopper_copying_kernel).items():
+    if hasattr(each, "used_global_vals") and each.used_global_vals:
+        print("constants of the module in", name)
+for launch in recorder.launches:
+    ptx = recorder.compiled[launch.binary_hash].asm["ptx"]
+    loads, stores = (sorted(set(re.findall(rf"{kind}\.global\.((?:v\d\.)?b\d+)", ptx))) for kind in ("ld", "st"))
+    print("memory", *loads, "|", *stores)
+    released, acquired = r"(?:atom|red)\.[\w.]*release\S*", r"(?:ld|atom)\.[\w.]*acquire\S*|atom\S*acq_rel\S*"
+    waits = rf"fence\.proxy\.async;|bar\.sync|{released}|{acquired}"
+    kinds = {"fence": "fence", "bar": "barrier", "ld": "acquire"}
+    found = [kinds.get(each.split(".")[0]) or re.search("release|acquire|acq_rel", each)[0]
+             for each in re.findall(waits, ptx)]
+    fences = [place for place, each in enumerate(found) if each == "fence"]
+    between = found[fences[0] : fences[-1] + 1] if fences else []
+    print("order", *between, "acq_rel" in found)
+"""
+
+
+def in_a_process(program: str, *arguments: str) -> list[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    printed = subprocess.check_output(
+        [sys.executable, "-c", program, *arguments], env=environment, text=True, timeout=DEADLINE_S
+    )
+    return printed.splitlines()
+
+
+@pytest.fixture(scope="module")
+def compiled() -> list[str]:
+    pairs = [
+        ("odd", WHOLE),
+        ("fours", "192x128x64 s5 w3 c2/1 g8 whole"),
+        ("odd columns of A", SHARED),
+        ("C alone", WHOLE),
+        ("odd", "64x32x64 s8 w1 c1/1 g8 whole x2"),  # C in fewer columns than a step of A has
+    ]
+    return in_a_process(COMPILE, *(each for pair in pairs for each in pair))
+
+
+def test_it_fits_and_spills_nothing(compiled: list[str]) -> None:
+    (line,) = [line for line in compiled if line.startswith("facts ")]
+    facts = from_json(line.removeprefix("facts ").encode(), tuple[KernelFacts, ...])
+
+    assert len(facts) == 5
+    for fact in facts:
+        assert fact.kernel == "hopper_copying_kernel"
+        assert fact.spill_bytes == 0
+        assert fact.shared_bytes is not None
+        assert fact.shared_bytes <= SHARED_BYTES
+
+
+def test_it_reads_and_writes_as_wide_as_it_can(compiled: list[str]) -> None:
+    """Copies are stored in 16 bytes, and C in two where nothing divides its columns."""
+    assert [line for line in compiled if line.startswith("memory")] == [
+        "memory b16 | b16 v4.b32",
+        "memory v2.b32 | v2.b32 v4.b32",
+        "memory b16 | b16 v4.b32",
+        "memory | b16",
+        "memory b16 | b16 v4.b32",
+    ]
+
+
+def test_it_is_launched_past_triton_s_dispatch_whatever_was_compiled_before(compiled: list[str]) -> None:
+    """Which a kernel is not that has constants of its module, or calls what was compiled before and has some."""
+    assert not [line for line in compiled if line.startswith("constants")]
+
+
+def test_what_is_loaded_comes_after_what_all_programs_have_stored(compiled: list[str]) -> None:
+    """A thread orders what it stored, waits for those beside it, and says so; who has read that orders its loads."""
+    orders = [line.removeprefix("order ") for line in compiled if line.startswith("order")]
+    made = re.compile(r"fence (barrier )+release (barrier )*acquire (barrier )*fence True")
+
+    assert orders[3] == "False", "nothing is copied"
+    assert all(made.fullmatch(order) for order in [*orders[:3], *orders[4:]]), orders
+
+
+@pytest.fixture
+def prepared(cuda: str, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a function
+    """Prepare a launch, of what no GPU has to hold."""
+    monkeypatch.setattr(hopper_copying, "empty_on_gpu", lambda shape, _strides, dtype: torch.empty(shape, dtype=dtype))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _device: SimpleNamespace(multi_processor_count=PROCESSORS)
+    )
+
+    def prepare(layout: str, config: str, **named: bool) -> tuple[Prepared, list[torch.Tensor]]:
+        a, b = operands(cuda, *LAYOUTS[layout])
+        out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=cuda)
+        return prepare_hopper_copying(a, b, out, CONFIGS[config], **named), [a, b, out]
+
+    return prepare
+
+
+@pytest.mark.parametrize("config", [WHOLE, SHARED])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_later_launch_is_handed_its_own_operands_and_copies_where_these_are_read(
+    prepared: Any,  # noqa: ANN401 - as above
+    layout: str,
+    config: str,
+) -> None:
+    launch, operands_of_first = prepared(layout, config)
+    given, later = [each.data_ptr() for each in operands_of_first], [place << 20 for place in (1, 2, 3)]
+    pointers = [each for each in launch.arguments if hasattr(each, "block_shape") or isinstance(each, torch.Tensor)]
+    (memory,) = (
+        each
+        for each in launch.arguments
+        if isinstance(each, torch.Tensor) and each.dim() == 1 and each.dtype == torch.float16
+    )
+    workspace = workspace_for(Schedule(programs=1, shared=0), 0, device=memory.device)
+    first = dict(zip(given, later, strict=True))
+
+    arranged, (held, copies) = launch.arrange(0, *later)
+
+    assert held is workspace
+    assert copies.numel() == memory.numel()
+    assert len(arranged) == len(pointers)
+    for found, each in zip(arranged, pointers, strict=True):
+        begins = (each.base if hasattr(each, "block_shape") else each).data_ptr()
+        of_copies = begins - memory.data_ptr() + copies.data_ptr()
+        of_workspace = begins in range(workspace.addresses[1], workspace.addresses[1] + workspace.flags.nbytes)
+        expected = begins if of_workspace or begins == workspace.addresses[0] else first.get(begins, of_copies)
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("layout", "copied"),
+    [("odd", "A B C"), ("A alone", "A"), ("B alone", "B C"), ("C alone", "C"), ("odd columns of B", "A B C")],
+)
+def test_what_tensor_maps_describe_is_left_where_it_is(prepared: Any, layout: str, copied: str) -> None:  # noqa: ANN401
+    launch, _ = prepared(layout, WHOLE)
+    widths = {name: launch.constants[f"{name}_WIDTH"] for name in "ABC"}
+
+    assert [name for name, width in widths.items() if width] == copied.split()
+
+
+def test_b_is_copied_into_lines_where_that_is_asked_for(prepared: Any) -> None:  # noqa: ANN401 - as above
+    as_it_is, _ = prepared("A alone", WHOLE)
+    in_lines, _ = prepared("A alone", WHOLE, copies_b=True)
+
+    assert as_it_is.constants["B_WIDTH"] == 0
+    assert in_lines.constants["B_WIDTH"] == 8
+    assert in_lines.arguments[1].strides[0] % 64 == 0
+
+
+def test_counters_lie_behind_the_flags_of_shared_tiles(prepared: Any) -> None:  # noqa: ANN401 - as above
+    launch, _ = prepared("odd", SHARED)
+    flags, counters = launch.arguments[4], launch.arguments[8]
+
+    first = (counters.data_ptr() - flags.data_ptr()) // 4
+    assert launch.constants["SHARES"]
+    assert first >= launch.constants["CONSUMERS"] * launch.grid[0]
+    assert flags.numel() >= first + 3
+
+
+def test_there_are_programs_for_all_multiprocessors_to_copy(prepared: Any) -> None:  # noqa: ANN401 - as above
+    launch, (a, _, out) = prepared("odd", WHOLE)
+
+    tiles = math.prod(CONFIGS[WHOLE].tiles(a.shape[0], out.shape[1]))
+    assert tiles < PROCESSORS <= math.prod(launch.grid)
+
+
+def test_a_product_of_too_many_columns_is_refused() -> None:
+    a, b, out = (
+        torch.empty(shape, dtype=torch.float16, device="meta")
+        for shape in ((1, 8), (8, MOST_COLUMNS + 1), (1, MOST_COLUMNS + 1))
+    )
+
+    with pytest.raises(ValueError, match=r"too wide\n  why: .*\n  do:  multiply B in parts"):
+        prepare_hopper_copying(a, b, out, CONFIGS[WHOLE])
+
+
+#: Draws operands, multiplies them twice past poison and with other numbers, prints the largest error of each product;
+#: then the same from streams that overlap.
+PROGRAM = """
+import sys
+import torch
+from flopwatch.kernels.hopper_copying import hopper_copying_matmul
+from flopwatch.kernels.reference import matmul_reference
+from flopwatch.measure.numbers import difference
+from flopwatch.poison import PoisonedAllocations
+from tests.kernels.test_hopper_copying import CONFIGS, LAYOUTS, operands
+
+config = CONFIGS[sys.argv[1]]
+
+def check(name, a, b, c):
+    torch.cuda.synchronize()
+    error = difference(c, matmul_reference(a, b)).max_diff_eps
+    print(name, "inf" if error is None else error, flush=True)
+
+"""
+NUMBERS = """
+for name, matrices in LAYOUTS.items():
+    for copies_b in (False, True):
+        a, b = operands("cuda", *matrices)
+        for call in range(2):
+            a.normal_(), b.normal_()
+            with PoisonedAllocations():
+                c = hopper_copying_matmul(a, b, config, copies_b=copies_b)
+            check(f"{name}, {call}", a, b, c)
+a, b = (each.to(torch.bfloat16) for each in (a, b))
+check("bfloat16", a, b, hopper_copying_matmul(a, b, config))
+"""
+STREAMS = """
+a, b = (torch.randn(shape, device="cuda").half() for shape in ((2047, 1027), (1027, 2049)))
+streams = [torch.cuda.Stream() for _ in range(4)]
+found = []
+torch.cuda.synchronize()
+for _ in range(20):
+    for stream in streams:
+        with torch.cuda.stream(stream):
+            found.append(hopper_copying_matmul(a, b, config))
+torch.cuda.synchronize()
+print("differ", max(0.0, *(float(not torch.equal(found[0], each)) for each in found)))
+check("the last", a, b, found[-1])
+"""
+
+
+#: What calls launch, again and again: from streams that overlap, and in graphs that are replayed on them.
+CALLS = """
+from flopwatch.kernels import triton_matmul
+
+m, n, k = map(int, sys.argv[1].split("x"))
+sets = [tuple(torch.randn(shape, device="cuda").half() for shape in ((m, k), (k, n))) for _ in range(4)]
+streams = [torch.cuda.Stream() for _ in sets]
+expected = [triton_matmul(a, b) for a, b in sets]
+for (a, b), c in zip(sets, expected):
+    check("once", a, b, c)
+found, graphs = [], []
+for _ in range(20):
+    for stream, (a, b) in zip(streams, sets):
+        with torch.cuda.stream(stream):
+            found.append(triton_matmul(a, b))
+torch.cuda.synchronize()
+for stream, (a, b) in zip(streams, sets):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        graphs.append((graph, [triton_matmul(a, b) for _ in range(2)]))
+for _ in range(20):
+    for stream, (graph, _) in zip(streams, graphs):
+        with torch.cuda.stream(stream):
+            graph.replay()
+torch.cuda.synchronize()
+found += [each for pair in zip(*(results for _, results in graphs)) for each in pair]
+print("differ", float(sum(not torch.equal(expected[place % 4], each) for place, each in enumerate(found))))
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sizes", ["4095x4097x515", "777x1235x2051"])
+def test_calls_that_overlap_and_graphs_give_the_same_bits(sizes: str) -> None:
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the kernel is for the architecture sm_90")
+
+    printed = in_a_process(PROGRAM.replace("config = CONFIGS[sys.argv[1]]", "") + CALLS, sizes)
+
+    wrong = [line for line in printed if not float(re.findall(r"\S+$", line)[0]) <= 1.0]
+    assert len(printed) == 5
+    assert wrong == []
+    assert printed[-1] == "differ 0.0"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("program", [NUMBERS, STREAMS], ids=["numbers", "streams"])
+@pytest.mark.parametrize(
+    "config", [WHOLE, SHARED, "192x128x64 s5 w3 c2/1 g8 whole", "64x128x64 s4 w1 c2/1 g8 whole x2"]
+)
+def test_products_are_right(config: str, program: str) -> None:
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the kernel is for the architecture sm_90")
+
+    printed = in_a_process(PROGRAM + program, config)
+
+    assert printed
+    wrong = [line for line in printed if not float(re.findall(r"\S+$", line)[0]) <= 1.0]
+    assert wrong == []
