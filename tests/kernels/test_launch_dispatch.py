@@ -286,3 +286,37 @@ def test_the_driver_is_given_the_same() -> None:
     printed = subprocess.check_output([sys.executable, "-c", LAUNCHER], cwd=ROOT, env=environment, text=True)
 
     assert printed == "20 1 1 128\n"
+
+
+#: Hashes every function that Triton compiles, and again as if compiled after all that it calls: then it has what they
+#: have of their modules, which Triton's dispatch compares in each launch. Prints how many there are and which have any.
+CONSTANTS = """
+import importlib, pkgutil
+from triton.runtime.jit import JITCallable
+import flopwatch.kernels as kernels
+
+names = [module.name for module in pkgutil.iter_modules(kernels.__path__)]
+modules = [importlib.import_module(f"flopwatch.kernels.{name}") for name in names]
+functions = {
+    f"{module.__name__}.{name}": function
+    for module in modules
+    for name, function in vars(module).items()
+    if isinstance(function, JITCallable)
+}
+for _ in range(2):
+    for function in functions.values():
+        function.hash = None
+        function.cache_key
+print(len(functions), *[name for name, function in functions.items() if function.used_global_vals])
+"""
+
+
+def test_no_kernel_has_constants_of_a_module() -> None:
+    """What has any is never launched past Triton's dispatch, and what was compiled before may decide whether it has."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    number, *with_constants = subprocess.check_output(
+        [sys.executable, "-c", CONSTANTS], cwd=ROOT, env=environment, text=True
+    ).split()
+
+    assert int(number) > 100
+    assert with_constants == []
