@@ -347,9 +347,10 @@ def _eager(  # noqa: PLR0917 - as `triton_matmul`
 
 def _copying(copying: Copying, a: torch.Tensor, b: torch.Tensor, key: tuple[Hashable, ...] | None) -> torch.Tensor:
     """Multiply operands that were checked in a launch that copies them, and keep that."""
-    c = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
-    _launches.keep(key, prepare_hopper_copying(a, b, c, copying.config, copies_b=copying.copies_b).launch(), c)
-    return c
+    product = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
+    launched = prepare_hopper_copying(a, b, product, copying.config, copies_b=copying.copies_b).launch()
+    _launches.keep(key, launched, product)
+    return product
 
 
 def _by_way_of(
