@@ -11,7 +11,7 @@ import torch
 from tests.kernels.calls import launched_again
 from tests.kernels.on_stand_in import printed
 
-from flopwatch.kernels import copies, copy_kernel, matmul, routes, scratch
+from flopwatch.kernels import copies, matmul, routes, scratch
 from flopwatch.kernels.copies import Copying
 from flopwatch.kernels.copy_kernel import Copies, first_columns, in_scratch, make_copies
 from flopwatch.kernels.hopper_matmul import CONFIGS
@@ -25,6 +25,7 @@ from flopwatch.kernels.scratch import (
     is_worth_lines,
     rows_copy,
     scratch_copies,
+    width_of,
 )
 from flopwatch.measure.numbers import difference
 from flopwatch.poison import PoisonedAllocations
@@ -100,7 +101,7 @@ def test_a_copy_has_the_same_bits_and_zeros_around_them(
     bits = torch.randint(-(2**15), 2**15, (257, columns), dtype=torch.int16, generator=torch.Generator().manual_seed(3))
     matrix = make(bits.view(dtype))  # numbers that are none, of every kind, among them
     copy = rows_copy(matrix, height, pitch)
-    assert copy_kernel._width(copy) == width
+    assert width_of(copy.source_strides, copy.columns, copy.pitch) == width
 
     with PoisonedAllocations():
         copied = make_copies(Copies(a=copy, b=copy), matrix, matrix)
@@ -273,6 +274,27 @@ def test_what_copies_operands_is_launched_with_what_was_decided_and_kept(
         assert error <= 1.0
         assert asked == [True], "tried again by the next call"
     assert len(kept) == 1
+
+
+@pytest.mark.parametrize("short_of", ["routed_product", "again"])
+def test_what_is_launched_without_memory_for_a_workspace_is_not_kept(
+    short_of: str, normal: Normal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next call may have it."""
+    keys: list[object] = []
+
+    def full(*_given: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(matmul, "routed_product", lambda *_: None)
+    monkeypatch.setattr(matmul, "_launch", lambda *_: "launched")
+    monkeypatch.setattr(matmul._launches, "keep", lambda key, *_: keys.append(key))
+    a, b = normal(32, 64), normal(64, 32)
+    triton_matmul(a, b)
+    monkeypatch.setattr(matmul if short_of == "routed_product" else matmul._launches, short_of, full)
+    triton_matmul(a, b)
+
+    assert [key is None for key in keys] == [False, True]
 
 
 @pytest.mark.gpu

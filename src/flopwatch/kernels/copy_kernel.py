@@ -16,7 +16,7 @@ import triton.language as tl
 
 from flopwatch.kernels.launch import Launched
 from flopwatch.kernels.prepared import Prepared
-from flopwatch.kernels.scratch import CopyLayout, rows_copy, scratch_copies
+from flopwatch.kernels.scratch import CopyLayout, rows_copy, scratch_copies, width_of
 
 if TYPE_CHECKING:
     from flopwatch.kernels.launch import Arrange
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 #: Of a tile: its rows, and its columns, 512 bytes of 16-bit elements: of fifteen sizes the fastest of eight kinds of
 #: copies in the geometric mean (H100, 2026-11-26; decision 12).
 _ROWS, _COLUMNS = 16, 256
-#: Elements that are read at once at most, 16 bytes of 16 bits each.
-_WIDE = 8
 
 
 @triton.jit  # type: ignore[untyped-decorator] # Triton ships no types
@@ -202,7 +200,7 @@ def _prepared(copies: list[tuple[torch.Tensor, CopyLayout, torch.Tensor]], arran
         for _, copy, _ in both
         for number in (copy.rows, copy.columns, *copy.source_strides, copy.height, copy.pitch)
     ]
-    first, second = (_width(copy) for _, copy, _ in both)
+    first, second = (width_of(copy.source_strides, copy.columns, copy.pitch) for _, copy, _ in both)
     return Prepared(
         kernel=copy_kernel,
         grid=(sum(tiles),),
@@ -210,12 +208,3 @@ def _prepared(copies: list[tuple[torch.Tensor, CopyLayout, torch.Tensor]], arran
         constants={"FIRST_WIDTH": first, "SECOND_WIDTH": second, "BLOCK_R": _ROWS, "BLOCK_C": _COLUMNS},
         arrange=arrange,
     )
-
-
-def _width(copy: CopyLayout) -> int:
-    """Return how many elements may be read and written at once, where columns are next to each other.
-
-    Triton asks besides where both matrices begin.
-    """
-    row, column = copy.source_strides
-    return math.gcd(row, copy.columns, copy.pitch, _WIDE) if column == 1 else 1

@@ -5,7 +5,6 @@ Chosen by `triton_matmul` where operands are worth copying (`flopwatch.kernels.c
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +13,7 @@ from flopwatch.kernels.hopper_copying_kernel import COUNTERS, MOST_COLUMNS, hopp
 from flopwatch.kernels.hopper_matmul import descriptor, has_mapped_rows
 from flopwatch.kernels.launch import empty_on_gpu
 from flopwatch.kernels.prepared import Prepared
-from flopwatch.kernels.scratch import LINE, rounded
+from flopwatch.kernels.scratch import LINE, rounded, width_of
 from flopwatch.kernels.stream_k import Schedule
 from flopwatch.kernels.workspace import workspace_for
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from flopwatch.kernels.hopper_matmul import HopperConfig
 
 _FLAG_BYTES = 4
-#: Elements of 16 bits in 16 bytes.
-_WIDE = 8
 
 
 def prepare_hopper_copying(
@@ -43,7 +40,7 @@ def prepare_hopper_copying(
         ValueError: C has too many columns.
     """
     (M, K), N = a.shape, b.shape[1]
-    c_width = 0 if has_mapped_rows(out) else math.gcd(N, _WIDE)
+    c_width = 0 if has_mapped_rows(out) else width_of((N, 1), N)
     if c_width and N >= MOST_COLUMNS:
         raise ValueError(
             f"a product of {N} columns is too wide\n"
@@ -97,9 +94,9 @@ def prepare_hopper_copying(
         ),
         constants={
             **config.constants(schedule, by_columns=by_columns),
-            "A_WIDTH": _width(a) if copies_a else 0,
+            "A_WIDTH": width_of(a.stride(), K) if copies_a else 0,
             "A_DOWN": a.stride(0) == 1 != a.stride(1),
-            "B_WIDTH": _width(rows) if copies_b else 0,
+            "B_WIDTH": width_of(rows.stride(), rows.shape[1]) if copies_b else 0,
             "C_WIDTH": c_width,
         },
         arrange=arrange,
@@ -112,18 +109,15 @@ def _in_lines(memory: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     return memory.as_strided((rows.shape[0], pitch), (pitch, 1))
 
 
-def _width(rows: torch.Tensor) -> int:
-    """Return how many elements of a row may be read at once: Triton asks besides where the first one is."""
-    row, column = rows.stride()
-    return math.gcd(row, rows.shape[1], _WIDE) if column == 1 else 1
-
-
 def hopper_copying_matmul(
     a: torch.Tensor, b: torch.Tensor, config: HopperConfig, *, copies_b: bool = False
 ) -> torch.Tensor:
     """Multiply ``a`` (M, K) by ``b`` (K, N) on a GPU of the architecture sm_90, in one launch; no gradient.
 
     Args: as of `prepare_hopper_copying`.
+
+    Returns:
+        (M, N), contiguous, of the operands' dtype.
 
     Raises:
         torch.OutOfMemoryError: there is no memory for copies.

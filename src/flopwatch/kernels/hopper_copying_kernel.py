@@ -16,7 +16,7 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from flopwatch.kernels.hopper_matmul_kernel import multiply, row_layout
+from flopwatch.kernels.hopper_matmul_kernel import hopper_matmul_kernel, row_layout
 
 #: Sixteen rows of so many columns are still counted in 32 bits.
 MOST_COLUMNS = 2**27
@@ -207,7 +207,7 @@ def hopper_copying_kernel(  # noqa: PLR0917 - a kernel's arguments
             a_ptr, b_ptr, copies_ptr, counters_ptr, M, K, N if B_BY_COLUMNS else K, K if B_BY_COLUMNS else N,
             a_row_stride, a_column_stride, b_row_stride, b_column_stride, A_WIDTH, A_DOWN, B_WIDTH,
         )  # fmt: skip
-    multiply(
+    hopper_matmul_kernel(
         a_desc, b_desc, c, parts_ptr, flags_ptr, None, None, M, N, K, shared,
         STAGES, CONSUMERS, SLICES, C_BUFFERS, REGISTERS, GROUP_M, SHARES, B_BY_COLUMNS,
         PER_ROW=False, PER_COLUMN=False, PROMOTE=False, DEPENDENT=False, C_WIDTH=C_WIDTH,

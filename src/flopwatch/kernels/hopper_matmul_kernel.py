@@ -313,15 +313,15 @@ def _consume(  # noqa: PLR0917 - a kernel's arguments
         tma.store_wait(0)
 
 
-@gluon.jit
-def multiply(  # noqa: PLR0917 - a kernel's arguments
-    a_desc,
-    b_desc,
-    c,
-    parts_ptr,
-    flags_ptr,
-    scale_a_ptr,
-    scale_b_ptr,
+@gluon.jit(do_not_specialize=["M", "N", "K", "shared"])
+def hopper_matmul_kernel(  # noqa: PLR0917 - a kernel's arguments
+    a_desc,  # (M, K), in boxes of one consumer's rows
+    b_desc,  # (K, N); (N, K) with B_BY_COLUMNS
+    c,  # (M, N): in boxes of one slice; with C_WIDTH where it begins
+    parts_ptr,  # (programs, CONSUMERS, rows of a consumer, BLOCK_N)
+    flags_ptr,  # (programs, CONSUMERS)
+    scale_a_ptr,  # (M,) if PER_ROW, else one element; None without scales
+    scale_b_ptr,  # (N,) if PER_COLUMN, else one element; likewise
     M,
     N,
     K,
@@ -338,11 +338,34 @@ def multiply(  # noqa: PLR0917 - a kernel's arguments
     PER_COLUMN: gl.constexpr,
     PROMOTE: gl.constexpr,
     DEPENDENT: gl.constexpr,
-    C_WIDTH: gl.constexpr,
+    C_WIDTH: gl.constexpr = 0,
 ):
-    """Do what `hopper_matmul_kernel` says, with C as a descriptor or, where C_WIDTH is not 0, as a pointer.
+    """Multiply two matrices on Hopper's tensor cores.
 
-    C_WIDTH divides the columns then, and so many elements are stored at a time.
+    Formula: ``C[m, n] = (sum over k of A[m, k] * B[k, n]) * scale_a[m] * scale_b[n]``, the scales if there are any.
+
+    =======  ===============================  ==============================  ================================
+    tensor   shape                            layout                          dtype
+    =======  ===============================  ==============================  ================================
+    A        (M, K)                           rows of a multiple of 16 bytes  float16, bfloat16 or float8_e4m3
+    B        (K, N), (N, K) if B_BY_COLUMNS   likewise                        the same; float8 only by columns
+    C        (M, N)                           likewise                        float16 or bfloat16
+    parts    (programs, CONSUMERS, a tile)    16-byte words of a warp         float32
+    flags    (programs, CONSUMERS)            contiguous                      int32, zero
+    scale_a  (M,)                             contiguous                      float32; one if not PER_ROW
+    scale_b  (N,)                             contiguous                      float32; one if not PER_COLUMN
+    =======  ===============================  ==============================  ================================
+
+    One program takes its share of the steps of the first `shared` tiles, and then every so many-th of the others. Its
+    consumers have the rows of a tile among them, and wait for each other's numbers nowhere.
+
+    Numerics and limits: sums in float32; a shared tile is summed in as many pieces as it has programs, in a fixed
+    order, and rounded once. Each piece is scaled, in float32, by the product of the scales where each is one for all.
+    Hopper's tensor cores keep some 14 bits of a sum of float8; with PROMOTE they begin anew in every step, and its sum
+    is added in float32, which takes a thread as many registers again. Rows and columns beyond the matrices are zeros
+    that the loads make, and that the stores leave out. SHARES compiles the sharing in.
+    DEPENDENT waits for the launch before. C_WIDTH is 0 where a tensor map describes C; elsewhere it divides the
+    columns, which so many elements are stored of at a time, and are fewer than 2**27.
     """
     ROWS: gl.constexpr = a_desc.block_type.shape[0]
     DEPTH: gl.constexpr = a_desc.block_type.shape[1]
@@ -399,62 +422,3 @@ def multiply(  # noqa: PLR0917 - a kernel's arguments
                         GROUP_M, B_BY_COLUMNS)),
         ], [4, 4, 1], [REGISTERS, REGISTERS, 40])
     # fmt: on
-
-
-@gluon.jit(do_not_specialize=["M", "N", "K", "shared"])
-def hopper_matmul_kernel(  # noqa: PLR0917 - a kernel's arguments
-    a_desc,  # (M, K), in boxes of one consumer's rows
-    b_desc,  # (K, N); (N, K) with B_BY_COLUMNS
-    c_desc,  # (M, N), in boxes of one slice
-    parts_ptr,  # (programs, CONSUMERS, rows of a consumer, BLOCK_N)
-    flags_ptr,  # (programs, CONSUMERS)
-    scale_a_ptr,  # (M,) if PER_ROW, else one element; None without scales
-    scale_b_ptr,  # (N,) if PER_COLUMN, else one element; likewise
-    M,
-    N,
-    K,
-    shared,
-    STAGES: gl.constexpr,
-    CONSUMERS: gl.constexpr,
-    SLICES: gl.constexpr,
-    C_BUFFERS: gl.constexpr,
-    REGISTERS: gl.constexpr,
-    GROUP_M: gl.constexpr,
-    SHARES: gl.constexpr,
-    B_BY_COLUMNS: gl.constexpr,
-    PER_ROW: gl.constexpr,
-    PER_COLUMN: gl.constexpr,
-    PROMOTE: gl.constexpr,
-    DEPENDENT: gl.constexpr,
-):
-    """Multiply two matrices on Hopper's tensor cores.
-
-    Formula: ``C[m, n] = (sum over k of A[m, k] * B[k, n]) * scale_a[m] * scale_b[n]``, the scales if there are any.
-
-    =======  ===============================  ==============================  ================================
-    tensor   shape                            layout                          dtype
-    =======  ===============================  ==============================  ================================
-    A        (M, K)                           rows of a multiple of 16 bytes  float16, bfloat16 or float8_e4m3
-    B        (K, N), (N, K) if B_BY_COLUMNS   likewise                        the same; float8 only by columns
-    C        (M, N)                           likewise                        float16 or bfloat16
-    parts    (programs, CONSUMERS, a tile)    16-byte words of a warp         float32
-    flags    (programs, CONSUMERS)            contiguous                      int32, zero
-    scale_a  (M,)                             contiguous                      float32; one if not PER_ROW
-    scale_b  (N,)                             contiguous                      float32; one if not PER_COLUMN
-    =======  ===============================  ==============================  ================================
-
-    One program takes its share of the steps of the first `shared` tiles, and then every so many-th of the others. Its
-    consumers have the rows of a tile among them, and wait for each other's numbers nowhere.
-
-    Numerics and limits: sums in float32; a shared tile is summed in as many pieces as it has programs, in a fixed
-    order, and rounded once. Each piece is scaled, in float32, by the product of the scales where each is one for all.
-    Hopper's tensor cores keep some 14 bits of a sum of float8; with PROMOTE they begin anew in every step, and its sum
-    is added in float32, which takes a thread as many registers again. Rows and columns beyond the matrices are zeros
-    that the loads make, and that the stores leave out. SHARES compiles the sharing in.
-    DEPENDENT waits for the launch before.
-    """
-    multiply(
-        a_desc, b_desc, c_desc, parts_ptr, flags_ptr, scale_a_ptr, scale_b_ptr, M, N, K, shared,
-        STAGES, CONSUMERS, SLICES, C_BUFFERS, REGISTERS, GROUP_M, SHARES, B_BY_COLUMNS,
-        PER_ROW, PER_COLUMN, PROMOTE, DEPENDENT, 0,
-    )  # fmt: skip

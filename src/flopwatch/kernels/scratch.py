@@ -151,6 +151,20 @@ def _by_rows(matrix: torch.Tensor) -> bool:
     return column == 1 or row != 1
 
 
+def width_of(strides: tuple[int, ...], *lengths: int) -> int:
+    """Return how many 16-bit elements of a row may be read, and written, at once: Triton asks besides where they begin.
+
+    Args:
+        strides: of the matrix, from row to row and from column to column.
+        lengths: of its rows, and of those that they are copied to.
+
+    >>> width_of((1004, 1), 1002), width_of((1008, 1), 1008), width_of((1, 1008), 1008)
+    (2, 8, 1)
+    """
+    row, column = strides
+    return math.gcd(row, *lengths, _WIDE) if column == 1 else 1
+
+
 def rounded(length: int, unit: int) -> int:
     """Round up to a multiple of a unit."""
     return math.ceil(length / unit) * unit
