@@ -180,7 +180,17 @@ class Fp8Experiment(MatmulExperiment):
     def source(self) -> str:
         """What outcomes depend on: the kernels' files and who compiles them."""
         folder = Path(hopper_fp8.__file__).parent
-        names = ("hopper_fp8", "thin_fp8", "thin_matmul", "eights", "stream_k", "tiles", "configs", "dependent_launch")
+        names = (
+            "hopper_fp8",
+            "hopper_rows",
+            "thin_fp8",
+            "thin_matmul",
+            "eights",
+            "stream_k",
+            "tiles",
+            "configs",
+            "dependent_launch",
+        )
         others = (folder / f"{name}.py" for name in names)
         files = [*sorted(folder.glob("hopper_matmul*.py")), *sorted(folder.glob("matmul_fp8*.py")), *others]
         text = b"".join(path.read_bytes() for path in files)

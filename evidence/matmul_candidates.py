@@ -236,7 +236,11 @@ class MatmulExperiment:
                 "copy_kernel",
             )
         )
-        hopper = [path for kind in ("matmul", "copying", "short") for path in sorted(folder.glob(f"hopper_{kind}*.py"))]
+        hopper = [
+            path
+            for kind in ("matmul", "copying", "rows", "short")
+            for path in sorted(folder.glob(f"hopper_{kind}*.py"))
+        ]
         files = [*hopper, *others]
         text = b"".join(path.read_bytes() for path in files)
         return f"{hashlib.sha256(text).hexdigest()[:16]} triton {triton.__version__} torch {torch.__version__}"

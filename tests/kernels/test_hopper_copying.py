@@ -18,8 +18,8 @@ import torch
 
 from flopwatch.kernels import hopper_copying
 from flopwatch.kernels.hopper_copying import prepare_hopper_copying
-from flopwatch.kernels.hopper_copying_kernel import MOST_COLUMNS
 from flopwatch.kernels.hopper_matmul import CONFIGS
+from flopwatch.kernels.hopper_rows import MOST_COLUMNS
 from flopwatch.kernels.stream_k import Schedule
 from flopwatch.kernels.workspace import workspace_for
 from flopwatch.model import KernelFacts, from_json

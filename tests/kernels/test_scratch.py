@@ -15,6 +15,7 @@ from flopwatch.kernels import copies, matmul, routes, scratch
 from flopwatch.kernels.copies import Copying
 from flopwatch.kernels.copy_kernel import Copies, first_columns, in_scratch, make_copies
 from flopwatch.kernels.hopper_matmul import CONFIGS
+from flopwatch.kernels.hopper_rows import MOST_COLUMNS
 from flopwatch.kernels.matmul import triton_matmul
 from flopwatch.kernels.prepared import Prepared
 from flopwatch.kernels.reference import matmul_reference
@@ -220,6 +221,17 @@ def test_what_is_read_slowly_is_copied_in_one_launch_where_that_takes_no_longer(
 
     assert isinstance(found, Copying if in_one_launch else Copies)
     assert isinstance(copies.copies_worth_making(a, b, routed=False), Copies), "blocks were given"
+
+
+@pytest.mark.parametrize(("more", "in_one_launch"), [(-1, True), (1, False), (8, True)])
+def test_what_is_too_wide_to_be_stored_row_by_row_is_copied_first(
+    more: int, in_one_launch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_hopper(monkeypatch)
+    shapes = (4095, 4099), (4099, MOST_COLUMNS + more)
+    a, b = (torch.empty(each, dtype=torch.float16, device="meta") for each in shapes)
+
+    assert isinstance(copies.copies_worth_making(a, b, routed=True), Copying if in_one_launch else Copies)
 
 
 def test_b_is_not_copied_for_the_plain_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

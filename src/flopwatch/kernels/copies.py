@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flopwatch.kernels.copy_kernel import copies_in_scratch
 from flopwatch.kernels.eights import are_readable
+from flopwatch.kernels.hopper_copying import is_too_wide
 from flopwatch.kernels.hopper_matmul import HopperConfig, can_multiply
 from flopwatch.kernels.routes import persistent_product
 from flopwatch.kernels.scratch import is_worth_lines, is_worth_scratch
@@ -55,7 +56,7 @@ def copies_worth_making(a: torch.Tensor, b: torch.Tensor, *, routed: bool) -> Co
     if not reads_slowly and not (begins_within_lines and can_multiply(a, b)):
         return None
     if not reads_slowly or M * N >= COPYING_INTENSITY * (M + N):
-        config = persistent_product(a, b) if routed else None
+        config = persistent_product(a, b) if routed and not is_too_wide(N) else None
         if config is not None:
             return Copying(config=config, copies_b=begins_within_lines)
     return copies_in_scratch(a, b) if reads_slowly else None

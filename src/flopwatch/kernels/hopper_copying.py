@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flopwatch.kernels.hopper_copying_kernel import COUNTERS, MOST_COLUMNS, hopper_copying_kernel
-from flopwatch.kernels.hopper_matmul import descriptor, has_mapped_rows
+from flopwatch.kernels.hopper_copying_kernel import COUNTERS, hopper_copying_kernel
+from flopwatch.kernels.hopper_matmul import descriptor, has_mapped_rows, lies_by_columns
+from flopwatch.kernels.hopper_rows import MOST_COLUMNS
 from flopwatch.kernels.launch import empty_on_gpu
 from flopwatch.kernels.prepared import Prepared
 from flopwatch.kernels.scratch import LINE, rounded, width_of
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
     from flopwatch.kernels.hopper_matmul import HopperConfig
 
 _FLAG_BYTES = 4
+
+
+def is_too_wide(columns: int) -> bool:
+    """Tell whether a new product has too many columns to be stored row by row, and no tensor map describes it.
+
+    >>> is_too_wide(MOST_COLUMNS - 1), is_too_wide(MOST_COLUMNS + 1), is_too_wide(MOST_COLUMNS + 8)
+    (False, True, False)
+    """
+    return columns % 8 != 0 and columns >= MOST_COLUMNS
 
 
 def prepare_hopper_copying(
@@ -47,7 +57,7 @@ def prepare_hopper_copying(
             f"  why: where 8 does not divide them, rows of fewer than {MOST_COLUMNS} are stored\n"
             "  do:  multiply B in parts"
         )
-    by_columns = not has_mapped_rows(b) and b.stride(0) == 1
+    by_columns = lies_by_columns(b)
     rows = b.T if by_columns else b
     copies_a, copies_b = not has_mapped_rows(a), copies_b or not has_mapped_rows(rows)
     b_begins = M * rounded(K, LINE) if copies_a else 0

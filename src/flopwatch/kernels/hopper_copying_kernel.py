@@ -16,10 +16,9 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from flopwatch.kernels.hopper_matmul_kernel import hopper_matmul_kernel, row_layout
+from flopwatch.kernels.hopper_matmul_kernel import hopper_matmul_kernel
+from flopwatch.kernels.hopper_rows import row_layout
 
-#: Sixteen rows of so many columns are still counted in 32 bits.
-MOST_COLUMNS = 2**27
 #: Counters of a launch, zero between launches: pieces that are taken, those that are copied, programs that go on.
 COUNTERS = 3
 

@@ -206,6 +206,11 @@ def has_mapped_rows(matrix: torch.Tensor) -> bool:
     )
 
 
+def lies_by_columns(b: torch.Tensor) -> bool:
+    """Tell whether an operand lies by columns, and is read so: no tensor map describes its rows."""
+    return not has_mapped_rows(b) and b.stride(0) == 1
+
+
 def can_multiply(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Tell whether `hopper_matmul` takes these operands: matrices whose rows start at multiples of 16 bytes.
 
@@ -229,7 +234,7 @@ def prepare_hopper(
 ) -> Prepared:
     """Prepare the launch of `hopper_matmul` that writes `out`."""
     (M, K), N = a.shape, b.shape[1]
-    by_columns = not has_mapped_rows(b) or b.dtype == torch.float8_e4m3fn
+    by_columns = lies_by_columns(b) or b.dtype == torch.float8_e4m3fn
     processors = torch.cuda.get_device_properties(a.device).multi_processor_count
     schedule = config.schedule(M, N, K, processors=processors)
     parts = flags = out

@@ -24,6 +24,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from flopwatch.kernels import dependent_launch, tiles, tma_copies
 from flopwatch.kernels.hopper_matmul_sums import load_scales, promoted_sum, scaled, tensor_core_sum
+from flopwatch.kernels.hopper_rows import store_rows
 
 _come_after = gluon.jit(dependent_launch.come_after)
 _tile_position = gluon.jit(tiles.tile_position)
@@ -155,31 +156,6 @@ def _leave(accumulator, part_ptr, flag_ptr, SLICES: gl.constexpr):
     gl.atomic_xchg(flag_ptr, 1, sem="release", scope="gpu")
 
 
-@gluon.constexpr_function
-def row_layout(columns, width):
-    """Return the layout in which the threads of a warpgroup read or write rows, so many elements at once."""
-    across = min(32, columns // width)
-    return gl.BlockedLayout([1, width], [32 // across, across], [4, 1], [1, 0])
-
-
-@gluon.jit
-def _store_rows(buffer, c_ptr, row, column, M, N, WIDTH: gl.constexpr):  # noqa: PLR0917 - as below
-    """Write a slice of C to rows that no tensor map describes, a few at a time: of all addresses at once some spilled.
-
-    For the same reason offsets within a few rows are 32-bit.
-    """
-    LAYOUT: gl.constexpr = row_layout(buffer.shape[1], WIDTH)
-    ROWS: gl.constexpr = 16
-    ALL_ROWS: gl.constexpr = buffer.shape[0]
-    N = N // WIDTH * WIDTH
-    rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, LAYOUT))[:, None]
-    columns = (column + gl.arange(0, buffer.shape[1], layout=gl.SliceLayout(0, LAYOUT)))[None, :]
-    for first in gl.static_range(0, ALL_ROWS, ROWS):
-        part = buffer.slice(first, ROWS, 0).load(LAYOUT)
-        first_ptr = c_ptr + (row + first).to(gl.int64) * N
-        gl.store(first_ptr + (rows * N + columns), part, mask=(rows < M - row - first) & (columns < N))
-
-
 @gluon.jit
 def _finish(  # noqa: PLR0917 - a kernel's arguments
     accumulator,
@@ -225,7 +201,7 @@ def _finish(  # noqa: PLR0917 - a kernel's arguments
             tma_copies.store(c, [row, first_column], buffer)
         else:
             buffer.store(part.to(buffer.dtype))
-            _store_rows(buffer, c, row, first_column, M, N, C_WIDTH)
+            store_rows(buffer, c, row, first_column, M, N, C_WIDTH)
 
 
 @gluon.jit

@@ -13,7 +13,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from flopwatch.kernels import dependent_launch
-from flopwatch.kernels.hopper_matmul import _GLUON_DTYPES, can_multiply, descriptor, has_mapped_rows
+from flopwatch.kernels.hopper_matmul import _GLUON_DTYPES, can_multiply, descriptor, has_mapped_rows, lies_by_columns
 from flopwatch.kernels.hopper_short_kernel import hopper_short_kernel
 from flopwatch.kernels.prepared import Prepared
 
@@ -165,7 +165,7 @@ def prepare_short(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: S
             f"  why: it takes every {config.row_step}th row, and {config.row_step} does not divide their number\n"
             "  do:  choose a configuration without steps"
         )
-    by_columns = not has_mapped_rows(b)
+    by_columns = lies_by_columns(b)
 
     def of_b(columns: int) -> TensorDescriptor:
         return descriptor(b.T, columns, config.block_k) if by_columns else descriptor(b, config.block_k, columns)

@@ -23,7 +23,7 @@ from triton import knobs
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, can_attend, prepare
 from flopwatch.kernels.hopper_choice import attention_config, fp8_product_config, lengths_config, product_config
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, can_multiply_fp8, prepare_hopper_fp8
-from flopwatch.kernels.hopper_matmul import CONFIGS, HopperConfig, can_multiply, has_mapped_rows, prepare_hopper
+from flopwatch.kernels.hopper_matmul import CONFIGS, HopperConfig, can_multiply, lies_by_columns, prepare_hopper
 from flopwatch.kernels.hopper_short import SHORT, ShortConfig, can_multiply_short, can_step, prepare_short
 from flopwatch.kernels.known import PLAIN, TABLES, key_text, tabled, version_of
 from flopwatch.kernels.stream_k import STREAM_K, StreamKConfig, prepare_stream_k
@@ -101,7 +101,7 @@ def persistent_product(a: torch.Tensor, b: torch.Tensor) -> HopperConfig | None:
 def _ruled_product(a: torch.Tensor, b: torch.Tensor) -> ProductConfig | None:
     """Return what the rule has for Hopper."""
     (M, K), N = a.shape, b.shape[1]
-    by_columns = not has_mapped_rows(b) and b.stride(0) == 1
+    by_columns = lies_by_columns(b)
     return product_config(M, N, K, processors=_processors(a), by_columns=by_columns, packed=a.stride(0) == K)
 
 
