@@ -28,7 +28,6 @@ from evidence.race import Contest, Point
 from evidence.routes import take_plain_kernels
 from evidence.turns import GpuTurns, is_alive
 from flopwatch.kernels import stream_k, triton_matmul
-from flopwatch.kernels.copy_kernel import in_scratch
 from flopwatch.kernels.hopper_choice import predicted_cycles, product_config, tiles_of
 from flopwatch.kernels.hopper_copying import hopper_copying_matmul
 from flopwatch.kernels.hopper_matmul import OTHER_GROUPS, TILES, HopperConfig, can_multiply, hopper_matmul
@@ -76,8 +75,11 @@ _SEED = 20261122
 LAYERS = ("2048x4096x14336", "1024x50304x768")
 #: Of a point's group, and in its name: B lies by columns, as the weights of a linear layer.
 BY_COLUMNS = " columns"
+#: Of a group: B lies so, and its columns are no multiple of 8, as in vocabularies: no tensor map describes C.
+ODD_COLUMNS = " odd columns"
 #: Products that nothing was fitted to: of transformers' layers, of few rows and many, of sides between powers of two;
-#: those that are over in microseconds; those of few rows; and, with B by columns, what tables have by rows alone.
+#: those that are over in microseconds; those of few rows; with B by columns, what tables have by rows alone; and with
+#: columns that 8 does not divide.
 HELD_OUT = {
     "": (
         *("512x4096x4096", "1024x5120x5120", "2048x8192x2048", "4096x1024x8192", "8192x5120x2048", "2048x11008x4096"),
@@ -95,6 +97,11 @@ HELD_OUT = {
         *("512x512x512", "768x768x768", "1000x1000x1000", "1024x1024x1024", "1536x1536x1536", "1728x1728x1728"),
         *("2048x2048x2048", "4096x4096x4096", "1024x3072x768", "256x3072x3072", "1280x2560x1280", "16x4096x4096"),
         *("64x4096x4096", "128x4096x4096", "512x4096x4096", "2048x4096x4096", "4096x11008x4096", "128x8192x8192"),
+    ),
+    ODD_COLUMNS: (
+        *("4096x50257x768", "1024x50257x1024", "512x50265x1024", "2048x30522x1024", "8192x51865x1024"),
+        *("2000x2001x2000", "1000x1001x1000", "1000x1002x4096", "300x1001x1024", "700x700x704", "512x513x512"),
+        "384x385x384",
     ),
 }
 
@@ -120,8 +127,10 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Product
         if m * n * k < PLAIN_BELOW:
             chosen.append(PLAIN)
     if m * n * k < SHORT_BELOW and m * n <= SHORT_WAVES:
-        short = sorted(tiles_for(m), key=lambda tile: wave_cycles(tile, m, n, k, processors=processors))
-        chosen += short[:MOST_SHORT]
+        in_lines = n % 8 != 0 or k % 8 != 0  # by way of copies
+        tiles = [tile for tile in tiles_for(m) if tile.row_step == 1 or not in_lines]
+        cycles = partial(wave_cycles, m=m, n=n, k=k, processors=processors, in_lines=in_lines)
+        chosen += sorted(tiles, key=cycles)[:MOST_SHORT]
     if m * n * k < PLAIN_BELOW:
         chosen += [replace(config, dependent=True) for config in chosen if not isinstance(config, StreamKConfig)]
     return {str(config): config for config in chosen}
@@ -192,16 +201,12 @@ def operands(
 def multiply(a: torch.Tensor, b: torch.Tensor, config: ProductConfig, workspace: Workspace) -> torch.Tensor:
     """Multiply by a candidate; what tensor maps do not take is copied, which is part of its time."""
     match config:
-        case HopperConfig():
-            if can_multiply(a, b):
-                return hopper_matmul(a, b, config, workspace=workspace)
+        case HopperConfig() | ShortConfig() if not can_multiply(a, b):
             return hopper_copying_matmul(a, b, config)
+        case HopperConfig():
+            return hopper_matmul(a, b, config, workspace=workspace)
         case ShortConfig():
-            columns = b.shape[1]
-            if not can_multiply(a, b):
-                a, b = in_scratch(a, b)
-            c = hopper_short_matmul(a, b, config)
-            return c if c.shape[1] == columns else c[:, :columns].contiguous()
+            return hopper_short_matmul(a, b, config)
         case ThinConfig():
             return thin_matmul(a, b, config, workspace=workspace)
         case StreamKConfig():
@@ -238,7 +243,7 @@ class MatmulExperiment:
         )
         hopper = [
             path
-            for kind in ("matmul", "copying", "rows", "short")
+            for kind in ("matmul", "copies", "copying", "rows", "short")
             for path in sorted(folder.glob(f"hopper_{kind}*.py"))
         ]
         files = [*hopper, *others]
@@ -249,7 +254,9 @@ class MatmulExperiment:
         """Return all products."""
         groups = HELD_OUT if self.held_out else {"": (*MATMUL, *LAYERS)}
         return [
-            product_point(f"{shape} {dtype}", f"{dtype}{group}", shape, dtype, by_columns=group == BY_COLUMNS)
+            product_point(
+                f"{shape} {dtype}", f"{dtype}{group}", shape, dtype, by_columns=group in {BY_COLUMNS, ODD_COLUMNS}
+            )
             for dtype in MATMUL_DTYPES
             for group, shapes in groups.items()
             for shape in shapes
@@ -259,14 +266,20 @@ class MatmulExperiment:
         """Return what is raced for a shape."""
         if not self.held_out:
             return candidates(shape)
-        config = product_config(*sizes(shape), processors=PROCESSORS, by_columns=by_columns)
+        m, n, k = sizes(shape)
+        config = product_config(m, n, k, processors=PROCESSORS, by_columns=by_columns, packed=n % 8 == 0)
         return {} if config is None else {str(config): config}
 
     def compilations(self, point: Point) -> Sequence[Callable[[], object]]:
-        """Return what compiles the candidates: of Hopper's kernels all sizes, and all ways to share, have one code."""
+        """Return what compiles the candidates: of Hopper's kernels all sizes, and all ways to share, have one code.
+
+        What tensor maps do not describe is compiled by its first call.
+        """
         shape, dtype, *_ = map(str, point.values)
         by_columns = is_by_columns(point)
         m, n, k = sizes(shape)
+        if n % 8 or k % 8:
+            return []
         jobs = []
         for config in self.candidates(shape, by_columns=by_columns).values():
             if isinstance(config, HopperConfig):

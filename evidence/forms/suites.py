@@ -50,6 +50,10 @@ COPYING = MappingProxyType(
         "fours": (2300, 2044, 2052),
         "eights": (2304, 2056, 2056),
         "odd columns": (2304, 2047, 2048),
+        "short odd": (777, 1235, 1029),
+        "short even": (1998, 2006, 1030),
+        "short fours": (1000, 1004, 1028),
+        "short odd columns": (720, 721, 1024),
     }
 )
 #: Of what is copied: M, N, K, no multiples of a tile's sides: by what divides them 8 elements are loaded at once, 2, 1.
@@ -255,6 +259,12 @@ class CopyingForms(ProductForms):
             "eights: 128x256x64 s4 w2 c4/2 g8 wave",
             "eights, B by columns: 128x256x64 s4 w2 c4/2 g8 whole",
             "odd columns, B by columns: 64x128x64 s4 w1 c2/1 g8 whole x2",
+            "short odd: short 160x64x64 s5 w4 x1 turned tma",
+            "short odd, B by columns: short 128x192x64 s5 w8 x1 tma",
+            "short odd, A by columns: short 144x128x64 s4 w4 x1 turned tma",
+            "short even: short 128x128x64 s3 w4 x2 tma",
+            "short fours: short 64x128x128 s4 w4 x1 tma",
+            "short odd columns, B by columns: short 96x64x64 s9 w4 x1 turned tma",
         ),
     )
 

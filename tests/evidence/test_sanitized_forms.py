@@ -171,9 +171,11 @@ def test_of_products_that_copy_there_is_a_form_for_each_constant_of_the_kernel()
         for name, value in (constant.split("=") for constant in fact.config.split(",")):
             constants.setdefault(name, set()).add(value)
 
-    assert constants["A_WIDTH"] == constants["C_WIDTH"] == {"0", "1", "2", "4"}
-    assert constants["B_WIDTH"] == {"0", "1", "2", "4", "8"}
-    for name in ("A_DOWN", "B_BY_COLUMNS", "SHARES"):
+    assert {fact.kernel for fact in facts} == {"hopper_copying_kernel", "hopper_copying_short_kernel"}
+    assert constants["A_READS"] == {"", "words", "down"}
+    assert constants["B_READS"] == {"", "words", "eights"}
+    assert constants["C_WIDTH"] == {"0", "1", "2", "4"}
+    for name in ("B_BY_COLUMNS", "SHARES", "TURNED"):
         assert constants[name] == {"False", "True"}
     assert constants["CONSUMERS"] == {"1", "2", "3"}
 

@@ -58,10 +58,11 @@ ON_GPU: dict[str, tuple[Callable[[], Callable[[], torch.Tensor]], str]] = {
     "triton_matmul, tiles shared": (lambda: product(2560, 2560, 2560), "hopper_matmul_kernel"),
     "triton_matmul, few rows": (lambda: product(16, 4096, 4096), "thin_matmul_kernel"),
     "triton_matmul, copies": (
-        lambda: product(777, 1234, 5678),
+        lambda: product(320, 2049, 4099),
         "copy_kernel hopper_short_kernel copy_kernel",
     ),
     "triton_matmul, copies in one launch": (lambda: product(4095, 4097, 515), "hopper_copying_kernel"),
+    "triton_matmul, short, in one launch": (lambda: product(777, 1234, 5678), "hopper_copying_short_kernel"),
     "triton_matmul, a copy of B": (lambda: product(2504, 2504, 2504), "hopper_copying_kernel"),
     "triton_matmul_fp8": (lambda: product_fp8(256), "matmul_fp8_kernel"),
     "triton_matmul_fp8, larger": (lambda: product_fp8(1024), "hopper_matmul_kernel"),

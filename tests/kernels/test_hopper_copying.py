@@ -5,11 +5,13 @@ As of `test_hopper_matmul`, numbers are computed in processes that have a minute
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import re
 import subprocess
 import sys
+import weakref
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,26 +19,38 @@ import pytest
 import torch
 
 from flopwatch.kernels import hopper_copying
-from flopwatch.kernels.hopper_copying import prepare_hopper_copying
-from flopwatch.kernels.hopper_matmul import CONFIGS
+from flopwatch.kernels.hopper_copies import shift
+from flopwatch.kernels.hopper_copying import how_read, prepare_hopper_copying
+from flopwatch.kernels.hopper_matmul import CONFIGS as PERSISTENT
+from flopwatch.kernels.hopper_matmul import HopperConfig
 from flopwatch.kernels.hopper_rows import MOST_COLUMNS
+from flopwatch.kernels.hopper_short import SHORT, ShortConfig
 from flopwatch.kernels.stream_k import Schedule
 from flopwatch.kernels.workspace import workspace_for
 from flopwatch.model import KernelFacts, from_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flopwatch.kernels.prepared import Prepared
 
 SHARED_BYTES, PROCESSORS = 232448, 132
 #: A hang costs this. A process compiles two kernels or three, and computes small products, in about 20 s.
 DEADLINE_S = 60.0
-#: Of programs that share no tile, and that share some.
+CONFIGS: dict[str, HopperConfig | ShortConfig] = {**PERSISTENT, **SHORT}
+#: Of programs that share no tile, and that share some; and of those that have a tile each, in two parts or not.
 WHOLE, SHARED = "128x256x64 s4 w2 c4/2 g8 whole", "128x256x64 s4 w2 c4/2 g8 wave"
+SHORT_WIDE, SHORT_HIGH, SHORT_ONE = (
+    "short 128x192x64 s5 w8 x1 tma",
+    "short 144x128x64 s4 w4 x1 turned tma",
+    "short 64x128x64 s3 w4 x3 tma",
+)
 #: A, B and C as (rows, columns, how it lies): by rows, by columns, or in every other column.
 LAYOUTS = {
     "odd": ((333, 1027, "rows"), (1027, 521, "rows")),
     "even": ((333, 1026, "rows"), (1026, 522, "rows")),
     "fours": ((333, 1028, "rows"), (1028, 524, "rows")),
+    "zeros past the last piece": ((333, 1237, "rows"), (1237, 741, "rows")),
     "odd columns of B": ((333, 1027, "rows"), (1027, 521, "columns")),
     "odd columns of A": ((333, 1027, "columns"), (1027, 521, "rows")),
     "A alone": ((333, 1027, "rows"), (1027, 520, "rows")),
@@ -55,12 +69,14 @@ def operands(device: str, *matrices: tuple[int, int, str]) -> list[torch.Tensor]
     return found
 
 
-#: Compiles for sm_90. Prints a line of facts; of each kernel how wide it reads and writes global memory; and in which
-#: order it has what makes copies known: fences between the two ways to memory, barriers, what releases and acquires.
+#: Compiles for sm_90. Prints a line of facts; of each kernel how wide it reads and writes global memory, where it does
+#: so more than four times; and in which order it has what makes copies known: fences between the two ways to memory,
+#: barriers, what releases and acquires.
 COMPILE = r"""
 import re
 import sys
 import torch
+from collections import Counter
 from flopwatch.kernels.hopper_copying import hopper_copying_matmul
 from flopwatch.model import to_json
 from flopwatch.static import kernel_facts, pretend_gpu
@@ -72,7 +88,8 @@ with pretend_gpu("h200", tensors="meta") as recorder:
 print("facts", to_json(kernel_facts(recorder)).decode())
 for launch in recorder.launches:
     ptx = recorder.compiled[launch.binary_hash].asm["ptx"]
-    loads, stores = (sorted(set(re.findall(rf"{kind}\.global\.((?:v\d\.)?b\d+)", ptx))) for kind in ("ld", "st"))
+    found = (Counter(re.findall(rf"{kind}\.global\.((?:v\d\.)?b\d+)", ptx)) for kind in ("ld", "st"))
+    loads, stores = (sorted(width for width, times in widths.items() if times > 4) for widths in found)
     print("memory", *loads, "|", *stores)
     released, acquired = r"(?:atom|red)\.[\w.]*release\S*", r"(?:ld|atom)\.[\w.]*acquire\S*|atom\S*acq_rel\S*"
     waits = rf"fence\.proxy\.async;|bar\.sync|{released}|{acquired}"
@@ -101,6 +118,9 @@ def compiled() -> list[str]:
         ("odd columns of A", SHARED),
         ("C alone", WHOLE),
         ("odd", "64x32x64 s8 w1 c1/1 g8 whole x2"),  # C in fewer columns than a step of A has
+        ("odd", SHORT_WIDE),
+        ("even", SHORT_HIGH),
+        ("C alone", SHORT_ONE),
     ]
     return in_a_process(COMPILE, *(each for pair in pairs for each in pair))
 
@@ -109,22 +129,24 @@ def test_it_fits_and_spills_nothing(compiled: list[str]) -> None:
     (line,) = [line for line in compiled if line.startswith("facts ")]
     facts = from_json(line.removeprefix("facts ").encode(), tuple[KernelFacts, ...])
 
-    assert len(facts) == 5
+    assert [fact.kernel for fact in facts] == 5 * ["hopper_copying_kernel"] + 3 * ["hopper_copying_short_kernel"]
     for fact in facts:
-        assert fact.kernel == "hopper_copying_kernel"
         assert fact.spill_bytes == 0
         assert fact.shared_bytes is not None
         assert fact.shared_bytes <= SHARED_BYTES
 
 
 def test_it_reads_and_writes_as_wide_as_it_can(compiled: list[str]) -> None:
-    """Copies are stored in 16 bytes, and C in two where nothing divides its columns."""
+    """Rows are read, and copies stored, in 16 bytes; columns in two, and C, too, where nothing divides its columns."""
     assert [line for line in compiled if line.startswith("memory")] == [
-        "memory b16 | b16 v4.b32",
-        "memory v2.b32 | v2.b32 v4.b32",
-        "memory b16 | b16 v4.b32",
+        "memory v4.b32 | b16 v4.b32",
+        "memory v4.b32 | v2.b32 v4.b32",
+        "memory b16 v4.b32 | b16 v4.b32",
         "memory | b16",
-        "memory b16 | b16 v4.b32",
+        "memory v4.b32 | b16 v4.b32",
+        "memory v4.b32 | b16 v4.b32",
+        "memory v4.b32 | b32 v4.b32",
+        "memory | b16",
     ]
 
 
@@ -133,8 +155,9 @@ def test_what_is_loaded_comes_after_what_all_programs_have_stored(compiled: list
     orders = [line.removeprefix("order ") for line in compiled if line.startswith("order")]
     made = re.compile(r"fence (barrier )+release (barrier )*acquire (barrier )*fence True")
 
+    assert [place for place, order in enumerate(orders) if not made.fullmatch(order)] == [3, 7], orders
     assert orders[3] == "False", "nothing is copied"
-    assert all(made.fullmatch(order) for order in [*orders[:3], *orders[4:]]), orders
+    assert "acquire" not in orders[7], "nor here"
 
 
 @pytest.fixture
@@ -153,7 +176,7 @@ def prepared(cuda: str, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
     return prepare
 
 
-@pytest.mark.parametrize("config", [WHOLE, SHARED])
+@pytest.mark.parametrize("config", [WHOLE, SHARED, SHORT_WIDE, SHORT_HIGH, SHORT_ONE])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_later_launch_is_handed_its_own_operands_and_copies_where_these_are_read(
     prepared: Any,  # noqa: ANN401 - as above
@@ -190,17 +213,17 @@ def test_a_later_launch_is_handed_its_own_operands_and_copies_where_these_are_re
 )
 def test_what_tensor_maps_describe_is_left_where_it_is(prepared: Any, layout: str, copied: str) -> None:  # noqa: ANN401
     launch, _ = prepared(layout, WHOLE)
-    widths = {name: launch.constants[f"{name}_WIDTH"] for name in "ABC"}
+    needed = {"A": launch.constants["A_READS"], "B": launch.constants["B_READS"], "C": launch.constants["C_WIDTH"]}
 
-    assert [name for name, width in widths.items() if width] == copied.split()
+    assert [name for name, need in needed.items() if need] == copied.split()
 
 
 def test_b_is_copied_into_lines_where_that_is_asked_for(prepared: Any) -> None:  # noqa: ANN401 - as above
     as_it_is, _ = prepared("A alone", WHOLE)
     in_lines, _ = prepared("A alone", WHOLE, copies_b=True)
 
-    assert as_it_is.constants["B_WIDTH"] == 0
-    assert in_lines.constants["B_WIDTH"] == 8
+    assert as_it_is.constants["B_READS"] == ""
+    assert in_lines.constants["B_READS"] == "eights"
     assert in_lines.arguments[1].strides[0] % 64 == 0
 
 
@@ -214,11 +237,94 @@ def test_counters_lie_behind_the_flags_of_shared_tiles(prepared: Any) -> None:  
     assert flags.numel() >= first + 3
 
 
-def test_there_are_programs_for_all_multiprocessors_to_copy(prepared: Any) -> None:  # noqa: ANN401 - as above
-    launch, (a, _, out) = prepared("odd", WHOLE)
+@pytest.mark.parametrize("config", [WHOLE, SHARED, SHORT_WIDE, SHORT_HIGH, SHORT_ONE])
+@pytest.mark.parametrize("layout", ["odd", "A alone", "C alone"])
+def test_what_is_kept_of_a_launch_keeps_no_tensor_of_it(prepared: Any, layout: str, config: str) -> None:  # noqa: ANN401 - as above
+    launch, tensors = prepared(layout, config)
+    tensors += [each for each in launch.arguments if isinstance(each, torch.Tensor) and each.dtype == torch.float16]
+    alive = [weakref.ref(tensor) for tensor in tensors]
+    arrange = launch.arrange
+    del launch, tensors
 
-    tiles = math.prod(CONFIGS[WHOLE].tiles(a.shape[0], out.shape[1]))
-    assert tiles < PROCESSORS <= math.prod(launch.grid)
+    gc.collect()
+
+    assert arrange is not None
+    assert [each() for each in alive] == len(alive) * [None]
+
+
+@pytest.mark.parametrize("config", [WHOLE, SHARED, SHORT_WIDE])
+def test_there_are_programs_for_tiles_alone_where_nothing_is_copied(prepared: Any, config: str) -> None:  # noqa: ANN401 - as above
+    launch, (a, _, out) = prepared("C alone", config)
+
+    tiles = math.prod(CONFIGS[config].tiles(a.shape[0], out.shape[1]))
+    shared = launch.constants.get("SHARES", False)
+    assert math.prod(launch.grid) == (PROCESSORS if shared else tiles)
+
+
+@pytest.mark.parametrize("config", [WHOLE, SHORT_WIDE, SHORT_ONE])
+def test_there_are_programs_for_all_multiprocessors_to_copy(prepared: Any, config: str) -> None:  # noqa: ANN401 - as above
+    launch, (a, _, out) = prepared("odd", config)
+
+    tiles = math.prod(CONFIGS[config].tiles(a.shape[0], out.shape[1]))
+    assert tiles < math.prod(launch.grid) == PROCESSORS * CONFIGS[config].per_processor
+
+
+def test_rows_that_are_apart_are_not_copied(prepared: Any) -> None:  # noqa: ANN401 - as above
+    with pytest.raises(ValueError, match=r"no operands are copied for 'short .* r8 tma'\n  why: .*\n  do:  choose"):
+        prepared("odd", "short 128x64x64 s5 w4 x1 r8 tma")
+
+
+def test_operands_that_are_far_apart_are_read_alone() -> None:
+    """Of a piece of them 32 bits do not count the bytes; and only rows that are apart end where the matrix does."""
+
+    def read(*strides: int, columns: int = 9) -> str:
+        return how_read(torch.empty(1, dtype=torch.float16, device="meta").as_strided((3, columns), strides))
+
+    assert [read(2**22 - 1, 1), read(2**22 + 1, 1)] == ["words", "elements"]
+    assert [read(1, 2**22 - 1), read(1, 2**22 + 1)] == ["down", "elements"]
+    assert read(16, 2) == "elements"
+    assert [read(9, 1), read(7, 1), read(0, 1), read(9, 1, columns=7)] == ["words", *3 * ["elements"]]
+
+
+#: What the instructions that shift words compute, of their operands.
+INSTRUCTIONS: dict[str, Callable[..., int]] = {
+    "and.b32": lambda x, y: x & y,
+    "shl.b32": lambda x, y: x << y,
+    "setp.ne.b32": lambda x, y: x != y,
+    "selp.b32": lambda x, y, chosen: x if chosen else y,
+    "shf.r.wrap.b32": lambda low, high, bits: (low | high << 32) >> bits & 0xFFFFFFFF,
+}
+
+
+def run_shift(words: list[list[int]], begin: int) -> list[list[int]]:
+    """Run what shifts the four words of each thread of a warp, for a row that begins at that byte."""
+    threads = [{f"${4 + place}": word for place, word in enumerate([*mine, *4 * [begin]])} for mine in words]
+    for line in shift().strip().strip("{}").split(";"):
+        name, _, rest = line.strip().partition(" ")
+        if name in {"", ".reg"}:
+            continue
+        to, *given = [each.strip() for each in rest.split(",")]
+        if name == "shfl.sync.down.b32":
+            assert given[1:] == ["1", "31", "-1"]
+            following = [*threads[1:], threads[-1]]
+            found = [thread[given[0]] for thread in following]
+        else:
+            operands_of = [[int(each) if each.isdigit() else thread[each] for each in given] for thread in threads]
+            found = [INSTRUCTIONS[name](*each) for each in operands_of]
+        for thread, value in zip(threads, found, strict=True):
+            thread[to] = value
+    return [[thread[f"${place}"] for place in range(4)] for thread in threads]
+
+
+@pytest.mark.parametrize("begin", range(0, 16, 2))
+def test_words_of_a_row_are_shifted_to_where_it_begins(begin: int) -> None:
+    row = bytes((7 * place + place // 256) % 256 for place in range(512))
+    words = [[int.from_bytes(row[16 * lane + 4 * i :][:4], "little") for i in range(4)] for lane in range(32)]
+
+    shifted = run_shift(words, begin)
+
+    found = b"".join(word.to_bytes(4, "little") for thread in shifted for word in thread)
+    assert found[:496] == row[begin:][:496]
 
 
 def test_a_product_of_too_many_columns_is_refused() -> None:
@@ -308,7 +414,7 @@ print("differ", float(sum(not torch.equal(expected[place % 4], each) for place, 
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("sizes", ["4095x4097x515", "777x1235x2051"])
+@pytest.mark.parametrize("sizes", ["4095x4097x515", "777x1235x2051", "777x1235x3001"])
 def test_calls_that_overlap_and_graphs_give_the_same_bits(sizes: str) -> None:
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("the kernel is for the architecture sm_90")
@@ -324,7 +430,12 @@ def test_calls_that_overlap_and_graphs_give_the_same_bits(sizes: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("program", [NUMBERS, STREAMS], ids=["numbers", "streams"])
 @pytest.mark.parametrize(
-    "config", [WHOLE, SHARED, "192x128x64 s5 w3 c2/1 g8 whole", "64x128x64 s4 w1 c2/1 g8 whole x2"]
+    "config",
+    [
+        *(WHOLE, SHARED, "192x128x64 s5 w3 c2/1 g8 whole", "64x128x64 s4 w1 c2/1 g8 whole x2"),
+        *(SHORT_WIDE, SHORT_HIGH, SHORT_ONE, "short 128x128x64 s3 w8 x2 tma", "short 64x256x64 s5 w4 x1 tma"),
+        *("short 96x128x64 s4 w4 x2 turned tma", "short 192x64x64 s6 w4 x1 turned tma", "short 64x32x128 s8 w4 x1 tma"),
+    ],
 )
 def test_products_are_right(config: str, program: str) -> None:
     if torch.cuda.get_device_capability() != (9, 0):

@@ -360,7 +360,7 @@ def test_the_rule_is_told_how_operands_lie(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(routes, "_processors", lambda _tensor: 132)
 
     def ruled(a: torch.Tensor, b: torch.Tensor) -> ShortConfig:
-        config = routes._ruled_product(a, b)
+        config = routes._ruled(a, b)
         assert isinstance(config, ShortConfig)
         return config
 

@@ -14,8 +14,9 @@ from tests.kernels.on_stand_in import printed
 from flopwatch.kernels import copies, matmul, routes, scratch
 from flopwatch.kernels.copies import Copying
 from flopwatch.kernels.copy_kernel import Copies, first_columns, in_scratch, make_copies
-from flopwatch.kernels.hopper_matmul import CONFIGS
+from flopwatch.kernels.hopper_matmul import CONFIGS, HopperConfig
 from flopwatch.kernels.hopper_rows import MOST_COLUMNS
+from flopwatch.kernels.hopper_short import ShortConfig
 from flopwatch.kernels.matmul import triton_matmul
 from flopwatch.kernels.prepared import Prepared
 from flopwatch.kernels.reference import matmul_reference
@@ -207,8 +208,8 @@ def test_b_is_copied_alone_where_the_rule_has_the_persistent_kernel(
 
 @pytest.mark.parametrize(
     ("shape", "in_one_launch"),
-    [((4095, 4097, 4099), True), ((300, 16385, 16384), False), ((777, 1234, 5678), False)],
-    ids=["persistent", "few rows", "short"],
+    [((4095, 4097, 4099), True), ((300, 16385, 16384), False), ((777, 1234, 5678), True), ((320, 2049, 4099), False)],
+    ids=["persistent", "persistent, few rows", "short", "short, few rows"],
 )
 def test_what_is_read_slowly_is_copied_in_one_launch_where_that_takes_no_longer(
     shape: tuple[int, int, int], in_one_launch: bool, monkeypatch: pytest.MonkeyPatch
@@ -221,6 +222,33 @@ def test_what_is_read_slowly_is_copied_in_one_launch_where_that_takes_no_longer(
 
     assert isinstance(found, Copying if in_one_launch else Copies)
     assert isinstance(copies.copies_worth_making(a, b, routed=False), Copies), "blocks were given"
+
+
+def test_what_maps_describe_but_for_c_is_stored_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is copied then; where the rule has neither kernel for Hopper that does so, the plain one is taken."""
+    on_hopper(monkeypatch)
+
+    def found(m: int, n: int, k: int, *, by_columns: bool = True, routed: bool = True) -> Copying | Copies | None:
+        a, weight = (torch.empty(each, dtype=torch.float16, device="meta") for each in ((m, k), (n, k)))
+        b = weight.T if by_columns else torch.empty(k, n + 8 - n % 8, dtype=torch.float16, device="meta")[:, :n]
+        return copies.copies_worth_making(a, b, routed=routed)
+
+    vocabulary = found(4096, 50257, 768)
+    assert isinstance(vocabulary, Copying)
+    assert isinstance(vocabulary.config, HopperConfig)
+    assert not vocabulary.copies_b
+    for by_columns in (False, True):
+        short = found(1000, 1001, 1000, by_columns=by_columns)
+        assert isinstance(short, Copying)
+        assert isinstance(short.config, ShortConfig)
+        assert short.config.row_step == 1
+    assert found(4096, 50264, 768) is None, "maps describe all of it"
+    assert found(4096, 50257, 768, routed=False) is None
+    assert found(128, 50257, 768) is None, "few rows"
+    assert found(50257, 129, 768) is None, "few columns"
+    assert isinstance(found(4096, 50257, 770), Copying), "operands are copied, too"
+    for m in (300, 4096):  # few rows, too: nothing is copied
+        assert isinstance(found(m, 50257, 4096, by_columns=False), Copying), "what the plain kernel reads slowly"
 
 
 @pytest.mark.parametrize(("more", "in_one_launch"), [(-1, True), (1, False), (8, True)])
@@ -313,10 +341,12 @@ def test_what_is_launched_without_memory_for_a_workspace_is_not_kept(
 @pytest.mark.parametrize(
     ("shape", "by_columns", "launches"),
     [
-        ((777, 1234, 5678), False, 3),
-        ((777, 1235, 5679), True, 3),
-        ((2048, 2048, 2049), False, 2),  # with nothing to cut off
-        ((4095, 4097, 515), False, 1),  # which copies, multiplies, and leaves out
+        ((320, 2049, 4099), False, 3),
+        ((320, 2049, 4099), True, 3),
+        ((320, 2048, 4099), False, 2),  # with nothing to cut off
+        ((777, 1234, 5678), False, 1),  # which copies, multiplies, and leaves out
+        ((777, 1235, 5679), True, 1),
+        ((4095, 4097, 515), False, 1),
         ((2504, 2504, 2504), False, 1),  # B alone
         ((4104, 4104, 4104), True, 1),
     ],

@@ -1,4 +1,7 @@
-"""Which products are computed of copies of their operands: those that gain more by reading these than they cost."""
+"""Which products are computed of copies of their operands: those that gain more by reading these than they cost.
+
+And which by the kernels for Hopper that can copy them, and that store C as it lies.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from typing import TYPE_CHECKING
 from flopwatch.kernels.copy_kernel import copies_in_scratch
 from flopwatch.kernels.eights import are_readable
 from flopwatch.kernels.hopper_copying import is_too_wide
-from flopwatch.kernels.hopper_matmul import HopperConfig, can_multiply
-from flopwatch.kernels.routes import persistent_product
+from flopwatch.kernels.hopper_matmul import HopperConfig, can_multiply, has_mapped_rows
+from flopwatch.kernels.hopper_short import ShortConfig
+from flopwatch.kernels.routes import ruled_product
 from flopwatch.kernels.scratch import is_worth_lines, is_worth_scratch
 
 if TYPE_CHECKING:
@@ -18,27 +22,32 @@ if TYPE_CHECKING:
     from flopwatch.kernels.copy_kernel import Copies
 
 #: Operands are copied within the launch of their product where each of their elements takes part in so many
-#: multiply-adds: copying takes longer there, and spares a launch, and the cut. In microseconds, so and copied first:
-#: 4095x4097x4099 263 and 265, 2047x2049x4099 107 and 100, 1025x8193x8192 342 and 386, 520x8193x8192 293 and 269,
-#: 260x8191x8191 438 and 196, 300x16385x16384 850 and 741 (H100, 2026-11-26; decision 13).
-COPYING_INTENSITY = 2000
+#: multiply-adds, in the mean. With fewer, in products of few rows or columns, that takes up to 14 % longer than copies
+#: made first. In microseconds, so and copied first: 260x8191x8191 216 and 189, 300x16385x16384 779 and 742,
+#: 777x1234x5678 47.6 and 44.0, 520x8193x8192 266 and 262, 1000x1001x3001 26.3 and 26.9, 1025x8193x8192 341 and 370,
+#: 1999x1999x1999 46.1 and 54.7, 4095x4097x4099 253 and 259 (H100, 2026-11-26; decision 14). The host
+#: takes half the time.
+COPYING_INTENSITY = 450
+#: Rows and columns from which products are taken whose columns 8 does not divide: of fewer none was timed
+#: (``evidence/h100/matmul-held-out-odd-columns-2026-11-26.json``).
+ODD_FROM = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copying:
-    """A product whose launch copies operands itself (`flopwatch.kernels.hopper_copying`).
+    """A product whose launch copies operands itself, if any are to be (`flopwatch.kernels.hopper_copying`).
 
     Attributes:
         config: of the launch.
         copies_b: whether B is copied though it can be read.
     """
 
-    config: HopperConfig
+    config: HopperConfig | ShortConfig
     copies_b: bool
 
 
 def copies_worth_making(a: torch.Tensor, b: torch.Tensor, *, routed: bool) -> Copying | Copies | None:
-    """Return how operands of a product are copied for it to be faster; None where it is fastest as they are.
+    """Return how operands of a product are copied for it to be faster; None where calls do what they do of others.
 
     Sizes, strides, dtypes and alignments decide, and what kernels there are for the GPU. Of `Copies`, which are made
     first, no copies are worth making again, and the product is the first columns of theirs.
@@ -49,14 +58,19 @@ def copies_worth_making(a: torch.Tensor, b: torch.Tensor, *, routed: bool) -> Co
         routed: whether another kernel than the plain one may be taken.
     """
     (M, K), N = a.shape, b.shape[1]
+    in_lines = is_worth_lines(b, M)
     reads_slowly = is_worth_scratch(M, N, K) and not are_readable(
         (a.data_ptr(), b.data_ptr()), (M, N, K), a.stride(), b.stride()
     )
-    begins_within_lines = is_worth_lines(b, M)
-    if not reads_slowly and not (begins_within_lines and can_multiply(a, b)):
-        return None
-    if not reads_slowly or M * N >= COPYING_INTENSITY * (M + N):
-        config = persistent_product(a, b) if routed and not is_too_wide(N) else None
-        if config is not None:
-            return Copying(config=config, copies_b=begins_within_lines)
+    is_described = has_mapped_rows(a) and (has_mapped_rows(b) or has_mapped_rows(b.T))
+    is_odd = is_described and N % 8 != 0 and min(M, N) >= ODD_FROM
+    if reads_slowly and not is_described:
+        is_worth = M * N >= COPYING_INTENSITY * (M + N)
+    else:
+        is_worth = reads_slowly or is_odd or (in_lines and can_multiply(a, b))
+    config = None
+    if routed and is_worth and not is_too_wide(N):
+        config = ruled_product(a, b, in_lines=not is_described)
+    if isinstance(config, HopperConfig) or (isinstance(config, ShortConfig) and (reads_slowly or is_odd)):
+        return Copying(config=config, copies_b=in_lines)
     return copies_in_scratch(a, b) if reads_slowly else None

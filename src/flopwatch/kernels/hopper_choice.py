@@ -104,7 +104,7 @@ _WORTH = 1.03
 
 @functools.lru_cache(maxsize=4096)
 def product_config(
-    m: int, n: int, k: int, *, processors: int, by_columns: bool = False, packed: bool = True
+    m: int, n: int, k: int, *, processors: int, by_columns: bool = False, packed: bool = True, in_lines: bool = False
 ) -> HopperConfig | ShortConfig | ThinConfig | None:
     """Return the configuration for a product of 16-bit elements; None where the plain kernel is taken to be faster.
 
@@ -115,6 +115,7 @@ def product_config(
         processors: of the GPU.
         by_columns: whether B lies by columns.
         packed: whether rows of A follow each other without a gap.
+        in_lines: whether all rows of A and of B (or columns, where it lies by them) begin with lines of memory.
 
     >>> str(product_config(1000, 1000, 1000, processors=132))
     'short 128x64x64 s5 w4 x1 r8 tma pdl'
@@ -129,7 +130,7 @@ def product_config(
     thin = _thin_config(n, k, processors, _THIN) if m <= MOST_ROWS else None
     if m <= _FEW_ROWS or (thin is _THIN[0] and k >= _DEEP * n):
         return thin
-    of_a_wave = wave_config(m, n, k, processors=processors, by_columns=by_columns, packed=packed)
+    of_a_wave = wave_config(m, n, k, processors=processors, by_columns=by_columns, packed=packed, in_lines=in_lines)
     return of_a_wave or _persistent_config(m, n, k, processors)
 
 

@@ -1,4 +1,4 @@
-"""Rows that no tensor map describes: how a warpgroup reads and writes them, and how C is stored so."""
+"""Rows that no tensor map describes: how warps read and write them, and how C is stored so."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
 # Triton types what is compiled, and ships no types itself.
@@ -14,14 +14,14 @@ MOST_COLUMNS = 2**27
 
 
 @gluon.constexpr_function
-def row_layout(columns, width):
-    """Return the layout in which the threads of a warpgroup read or write rows, so many elements at once."""
+def row_layout(columns, width, warps=4):
+    """Return the layout in which the threads of so many warps read or write rows, so many elements at once."""
     across = min(32, columns // width)
-    return gl.BlockedLayout([1, width], [32 // across, across], [4, 1], [1, 0])
+    return gl.BlockedLayout([1, width], [32 // across, across], [warps, 1], [1, 0])
 
 
 @gluon.jit
-def store_rows(buffer, c_ptr, row, column, M, N, WIDTH: gl.constexpr):  # noqa: PLR0917 - a kernel's arguments
+def store_rows(buffer, c_ptr, row, column, M, N, WIDTH: gl.constexpr, WARPS: gl.constexpr = 4):  # noqa: PLR0917 - a kernel's arguments
     """Write a tile of C to rows that no tensor map describes, a few at a time: of all addresses at once some spilled.
 
     For the same reason offsets within a few rows are 32-bit.
@@ -34,8 +34,9 @@ def store_rows(buffer, c_ptr, row, column, M, N, WIDTH: gl.constexpr):  # noqa: 
         M: rows of C.
         N: columns of C, fewer than MOST_COLUMNS.
         WIDTH: elements that are written at once; divides N.
+        WARPS: that write it.
     """
-    LAYOUT: gl.constexpr = row_layout(buffer.shape[1], WIDTH)
+    LAYOUT: gl.constexpr = row_layout(buffer.shape[1], WIDTH, WARPS)
     ROWS: gl.constexpr = 16
     ALL_ROWS: gl.constexpr = buffer.shape[0]
     N = N // WIDTH * WIDTH

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from triton.experimental.gluon import language as gl
@@ -70,6 +71,19 @@ class ShortConfig:
     def tiles(self, m: int, n: int) -> tuple[int, int]:
         """Return how many tiles a product of (M, N) has, below each other and beside."""
         return -(-m // self.row_step // self.rows) * self.row_step, -(-n // self.columns)
+
+    def constants(self, *, by_columns: bool) -> dict[str, Any]:
+        """Return what a kernel is compiled for, and Triton's options.
+
+        Args:
+            by_columns: whether B lies by columns.
+        """
+        return {
+            "STAGES": self.stages,
+            "B_BY_COLUMNS": by_columns,
+            "TURNED": self.turned,
+            "num_warps": self.warps,
+        }
 
     def __str__(self) -> str:
         """Name it in a table, such as "short 64x128x64 s4 w4 x2 tma", with "r8" for steps of 8 rows."""
@@ -186,12 +200,9 @@ def prepare_short(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: S
             K,
         ),
         constants={
-            "STAGES": config.stages,
+            **config.constants(by_columns=by_columns),
             "ROW_STEP": config.row_step,
-            "B_BY_COLUMNS": by_columns,
-            "TURNED": config.turned,
             **dependent_launch.constants(dependent=config.dependent),
-            "num_warps": config.warps,
         },
         arrange=(_with_a_twice if config.turned else _with_b_twice) if config.more else None,
     )

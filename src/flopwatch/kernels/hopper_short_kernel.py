@@ -28,6 +28,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from flopwatch.kernels import dependent_launch, tma_copies
+from flopwatch.kernels.hopper_rows import store_rows
 
 _come_after = gluon.jit(dependent_launch.come_after)
 
@@ -110,10 +111,10 @@ def _put(accumulator, box, TURNED: gl.constexpr):
 
 
 @gluon.jit(do_not_specialize=["K"])
-def hopper_short_kernel(  # noqa: C901, PLR0912, PLR0915, PLR0917 - its steps in their order; a kernel's arguments
+def hopper_short_kernel(  # noqa: PLR0917 - a kernel's arguments
     a_desc,  # (M, K), in boxes of a step; (ROW_STEP, M // ROW_STEP, K) where that is more than one
     b_desc,  # (K, N); (N, K) with B_BY_COLUMNS
-    c_desc,  # (M, N), in boxes of a tile; as a_desc
+    c,  # (M, N), in boxes of a tile; as a_desc
     more_desc,  # as b_desc, in boxes of the other columns; if TURNED, as a_desc, of the other rows; None without such
     c_more_desc,  # (M, N), likewise
     K,
@@ -151,12 +152,29 @@ def hopper_short_kernel(  # noqa: C901, PLR0912, PLR0915, PLR0917 - its steps in
     make, and are not stored. A side of two powers of two only where rows are not apart. DEPENDENT waits for the launch
     before.
     """
+    multiply_tile(
+        a_desc, b_desc, c, more_desc, c_more_desc, None, None, K, gl.program_id(0), gl.program_id(1),
+        STAGES, ROW_STEP, B_BY_COLUMNS, TURNED, DEPENDENT, C_WIDTH=0,
+    )  # fmt: skip
+
+
+@gluon.jit
+def multiply_tile(  # noqa: C901, PLR0912, PLR0915, PLR0917 - its steps in their order; a kernel's arguments
+    a_desc, b_desc, c, more_desc, c_more_desc, M, N, K, tile_m, tile_n,
+    STAGES: gl.constexpr, ROW_STEP: gl.constexpr, B_BY_COLUMNS: gl.constexpr, TURNED: gl.constexpr,
+    DEPENDENT: gl.constexpr, C_WIDTH: gl.constexpr,
+):  # fmt: skip
+    """Compute one tile, as `hopper_short_kernel` tells.
+
+    C_WIDTH is as of `flopwatch.kernels.hopper_matmul_kernel`, where M and N count, too: 0 where a tensor map describes
+    C. Elsewhere `c` is where C begins, there is no `c_more_desc`, and rows are not apart.
+    """
     ROWS: gl.constexpr = a_desc.block_type.shape[-2]
     DEPTH: gl.constexpr = a_desc.block_type.shape[-1]
     COLUMNS: gl.constexpr = b_desc.block_type.shape[0] if B_BY_COLUMNS else b_desc.block_type.shape[1]
     HIGH: gl.constexpr = COLUMNS if TURNED else ROWS
     WIDE: gl.constexpr = ROWS if TURNED else COLUMNS
-    MORE: gl.constexpr = 0 if c_more_desc is None else c_more_desc.block_type.shape[0 if TURNED else 1]
+    MORE: gl.constexpr = 0 if more_desc is None else more_desc.block_type.shape[0 if TURNED or B_BY_COLUMNS else 1]
     PARTS: gl.constexpr = 2 if MORE else 1
     # A warpgroup has 64 rows: what more of them there are stands below the first, or else beside it.
     WARPS_M: gl.constexpr = min(gl.num_warps(), HIGH // 16)
@@ -170,9 +188,9 @@ def hopper_short_kernel(  # noqa: C901, PLR0912, PLR0915, PLR0917 - its steps in
     if MORE:
         more_ring = gl.allocate_shared_memory(a_desc.dtype, [STAGES] + more_desc.block_type.shape, more_desc.layout)  # noqa: RUF005 - as above
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    remainder = gl.program_id(0) % ROW_STEP
-    row = gl.program_id(0) // ROW_STEP * (ROWS + (MORE if TURNED else 0))
-    column = gl.program_id(1) * (COLUMNS + (0 if TURNED else MORE))
+    remainder = tile_m % ROW_STEP
+    row = tile_m // ROW_STEP * (ROWS + (MORE if TURNED else 0))
+    column = tile_n * (COLUMNS + (0 if TURNED else MORE))
     LINE: gl.constexpr = 64  # elements
     first = -(remainder * K % LINE)
     steps = gl.cdiv(K - first, DEPTH)
@@ -239,19 +257,28 @@ def hopper_short_kernel(  # noqa: C901, PLR0912, PLR0915, PLR0917 - its steps in
     else:
         accumulator = warpgroup_mma_wait(0, deps=(accumulator,))
     # Both buffers are there before either leaves: else the second might lie where the first is still read.
-    buffer = gl.allocate_shared_memory(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)
+    C_DTYPE: gl.constexpr = c.dtype.element_ty if C_WIDTH else c.dtype
+    C_BOX: gl.constexpr = [ROWS, COLUMNS] if ROW_STEP == 1 else [1, ROWS, COLUMNS]
+    C_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for(C_BOX, C_DTYPE)
+    buffer = gl.allocate_shared_memory(C_DTYPE, C_BOX, C_LAYOUT)
     _put(accumulator, buffer, TURNED)
     if MORE:
-        more_buffer = gl.allocate_shared_memory(c_desc.dtype, c_more_desc.block_type.shape, c_more_desc.layout)
+        MORE_BOX: gl.constexpr = [MORE, COLUMNS] if TURNED else [ROWS, MORE]
+        MORE_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for(MORE_BOX, C_DTYPE)
+        more_buffer = gl.allocate_shared_memory(C_DTYPE, MORE_BOX, MORE_LAYOUT)
         _put(more, more_buffer, TURNED)
-    fence_async_shared()
-    if len(c_desc.block_type.shape) == 3:  # noqa: PLR2004 - dimensions
-        tma_copies.store(c_desc, [remainder, row, column], buffer)
+    more_row = row + ROWS if TURNED else row
+    more_column = column if TURNED else column + COLUMNS
+    if C_WIDTH:
+        store_rows(buffer, c, row, column, M, N, C_WIDTH, gl.num_warps())
+        if MORE:
+            store_rows(more_buffer, c, more_row, more_column, M, N, C_WIDTH, gl.num_warps())
     else:
-        tma_copies.store(c_desc, [row, column], buffer)
-    if MORE:
-        if TURNED:
-            tma_copies.store(c_more_desc, [row + ROWS, column], more_buffer)
+        fence_async_shared()
+        if len(c.block_type.shape) == 3:  # noqa: PLR2004 - dimensions
+            tma_copies.store(c, [remainder, row, column], buffer)
         else:
-            tma_copies.store(c_more_desc, [row, column + COLUMNS], more_buffer)
-    tma.store_wait(0)
+            tma_copies.store(c, [row, column], buffer)
+        if MORE:
+            tma_copies.store(c_more_desc, [more_row, more_column], more_buffer)
+        tma.store_wait(0)

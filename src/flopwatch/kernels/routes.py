@@ -79,30 +79,30 @@ def routed_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Prepare
         return None
     config = _PRODUCTS.get(kernel, {}).get(name)
     if config is None or not _takes(config, a, b):
-        config = _ruled_product(a, b) if _is_hopper(a) and can_multiply_short(a, b) else None
+        config = _ruled(a, b) if _is_hopper(a) and can_multiply_short(a, b) else None
     return None if config is None else prepared_product(a, b, c, config)
 
 
-def persistent_product(a: torch.Tensor, b: torch.Tensor) -> HopperConfig | None:
-    """Return what the persistent kernel is launched with for ``a @ b`` by the rule, however operands lie.
+def ruled_product(a: torch.Tensor, b: torch.Tensor, *, in_lines: bool = False) -> ProductConfig | None:
+    """Return what the rule has for ``a @ b``, however operands lie, in tiles whose rows are next to each other.
 
-    None where the rule has another kernel, a table has a choice, or the plain kernel is to be launched.
+    None where a table has a choice, or the plain kernel is to be launched.
 
     Args:
         a: (M, K), not empty, of 16-bit elements.
         b: (K, N), of the same dtype, which is that of the product.
+        in_lines: whether what is multiplied are copies, whose rows begin with lines of memory.
     """
     if _is_plain() or not _is_hopper(a) or any(_choice(PRODUCTS, product_key(a, b, a), (a, b))):
         return None
-    config = _ruled_product(a, b)
-    return config if isinstance(config, HopperConfig) else None
+    return _ruled(a, b, has_steps=False, in_lines=in_lines)
 
 
-def _ruled_product(a: torch.Tensor, b: torch.Tensor) -> ProductConfig | None:
-    """Return what the rule has for Hopper."""
+def _ruled(a: torch.Tensor, b: torch.Tensor, *, has_steps: bool = True, in_lines: bool = False) -> ProductConfig | None:
+    """Return what the rule has for Hopper; without steps, of tiles whose rows are next to each other."""
     (M, K), N = a.shape, b.shape[1]
-    by_columns = lies_by_columns(b)
-    return product_config(M, N, K, processors=_processors(a), by_columns=by_columns, packed=a.stride(0) == K)
+    by_columns, packed = lies_by_columns(b), has_steps and a.stride(0) == K
+    return product_config(M, N, K, processors=_processors(a), by_columns=by_columns, packed=packed, in_lines=in_lines)
 
 
 def _takes(config: ProductConfig, a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -99,7 +99,7 @@ WAVE_RATES = WaveRates(
 
 
 def wave_config(
-    m: int, n: int, k: int, *, processors: int, by_columns: bool = False, packed: bool = True
+    m: int, n: int, k: int, *, processors: int, by_columns: bool = False, packed: bool = True, in_lines: bool = False
 ) -> ShortConfig | None:
     """Return the configuration for a product of one round of tiles or two; None for one that has more of them.
 
@@ -123,7 +123,10 @@ def wave_config(
     ]
     if not tiles:
         return None
-    fastest = min(tiles, key=lambda tile: wave_cycles(tile, m, n, k, processors=processors, by_columns=by_columns))
+    fastest = min(
+        tiles,
+        key=lambda tile: wave_cycles(tile, m, n, k, processors=processors, by_columns=by_columns, in_lines=in_lines),
+    )
     return replace(fastest, dependent=True)
 
 
@@ -144,6 +147,7 @@ def wave_cycles(
     *,
     processors: int,
     by_columns: bool = False,
+    in_lines: bool = False,
     rates: WaveRates = WAVE_RATES,
 ) -> float:
     """Estimate how long a product takes, in cycles; loads are what it waits for most.
@@ -159,6 +163,7 @@ def wave_cycles(
         k: columns of A.
         processors: of the GPU.
         by_columns: whether B lies by columns.
+        in_lines: whether all rows of A and of B begin with lines.
         rates: what of it takes how long.
 
     >>> near, apart = (ShortConfig(block_m=128, block_n=64, stages=5, row_step=step) for step in (1, 8))
@@ -177,8 +182,9 @@ def wave_cycles(
     before = _ELEMENTS - math.gcd(k, _ELEMENTS) if config.row_step > 1 else 0  # the most that a line has of another row
     steps = math.ceil((k + before) / config.block_k)
     within = m * n / (tiles_m * tiles_n * tile)
-    crowded = config.per_processor == 1 and config.row_step == 1 and math.gcd(n, k, _ELEMENTS) < _SECTOR
-    load = _lines(config, n, k, by_columns=by_columns, rates=rates) * _LINE
+    widths = (0, 0) if in_lines else (n, k)  # whose multiples are where rows begin
+    crowded = config.per_processor == 1 and config.row_step == 1 and math.gcd(*widths, _ELEMENTS) < _SECTOR
+    load = _lines(config, *widths, by_columns=by_columns, rates=rates) * _LINE
     load *= (1 + rates.beyond * (1 - within)) * (1 + rates.crowded * crowded)
     multiply = _multiplied(config)
     beside = rates.step + rates.more * (config.more > 0) + rates.eight_warps * (config.warps // 8)
