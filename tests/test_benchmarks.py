@@ -40,7 +40,7 @@ COUNTS = {
     "Linear": (8, 8),
     "Matmul": (11, 7),
     "MatmulFp8": (5, 5),
-    "MatmulSizes": (10, 0),
+    "MatmulSizes": (11, 0),
     "PaddedAttention": (2, 0),
     "VectorAdd": (3, 3),
     "VectorAddSizes": (4, 0),
