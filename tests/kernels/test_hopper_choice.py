@@ -413,3 +413,15 @@ def test_products_of_float8_whose_sums_are_promoted_have_tiles_with_registers_fo
 
 def test_lengths_of_other_head_dims_take_the_plain_kernel() -> None:
     assert not any(lengths_config((64, 32, 2048, head_dim), causal=True) for head_dim in (16, 96, 192))
+
+
+def test_rows_of_copies_are_estimated_as_those_that_begin_with_lines() -> None:
+    tile = ShortConfig(block_m=128, block_n=128, stages=5)
+
+    def cycles(side: int, *, in_lines: bool, by_columns: bool) -> float:
+        return wave_cycles(tile, 1024, side, side, processors=132, in_lines=in_lines, by_columns=by_columns)
+
+    for by_columns in (False, True):
+        assert cycles(1024, in_lines=True, by_columns=by_columns) == cycles(1024, in_lines=False, by_columns=by_columns)
+        odd, copied = (cycles(1023, in_lines=in_lines, by_columns=by_columns) for in_lines in (False, True))
+        assert odd > 1.1 * copied

@@ -14,6 +14,7 @@ from tests.kernels.on_stand_in import printed
 from flopwatch.kernels import copies, matmul, routes, scratch
 from flopwatch.kernels.copies import Copying
 from flopwatch.kernels.copy_kernel import Copies, first_columns, in_scratch, make_copies
+from flopwatch.kernels.hopper_choice import product_config
 from flopwatch.kernels.hopper_matmul import CONFIGS, HopperConfig
 from flopwatch.kernels.hopper_rows import MOST_COLUMNS
 from flopwatch.kernels.hopper_short import ShortConfig
@@ -222,6 +223,23 @@ def test_what_is_read_slowly_is_copied_in_one_launch_where_that_takes_no_longer(
 
     assert isinstance(found, Copying if in_one_launch else Copies)
     assert isinstance(copies.copies_worth_making(a, b, routed=False), Copies), "blocks were given"
+
+
+def test_a_tile_is_chosen_as_what_is_multiplied_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of copies begin with lines, and those of what is multiplied as it is wherever they do; none are apart."""
+    on_hopper(monkeypatch)
+    asked: list[tuple[bool, bool]] = []
+
+    def noted(m: int, n: int, k: int, *, packed: bool, in_lines: bool, processors: int, by_columns: bool) -> object:
+        asked.append((packed, in_lines))
+        return product_config(m, n, k, packed=packed, in_lines=in_lines, processors=processors, by_columns=by_columns)
+
+    monkeypatch.setattr(routes, "product_config", noted)
+    for m, n, k in ((777, 1234, 5678), (1000, 1001, 1000)):
+        a, weight = (torch.empty(each, dtype=torch.float16, device="meta") for each in ((m, k), (n, k)))
+        copies.copies_worth_making(a, weight.T, routed=True)
+
+    assert asked == [(False, True), (False, False)]
 
 
 def test_what_maps_describe_but_for_c_is_stored_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: made first. In microseconds, so and copied first: 260x8191x8191 216 and 189, 300x16385x16384 779 and 742,
 #: 777x1234x5678 47.6 and 44.0, 520x8193x8192 266 and 262, 1000x1001x3001 26.3 and 26.9, 1025x8193x8192 341 and 370,
 #: 1999x1999x1999 46.1 and 54.7, 4095x4097x4099 253 and 259 (H100, 2026-11-26; decision 14). The host
-#: takes half the time.
+#: takes 0.6 of the time (``evidence/h100/launch-2026-11-26.json``).
 COPYING_INTENSITY = 450
 #: Rows and columns from which products are taken whose columns 8 does not divide: of fewer none was timed
 #: (``evidence/h100/matmul-held-out-odd-columns-2026-11-26.json``).

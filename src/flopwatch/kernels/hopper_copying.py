@@ -45,6 +45,9 @@ def is_too_wide(columns: int) -> bool:
 def how_read(matrix: torch.Tensor) -> str:
     """Say how a matrix is read to be copied, as of `flopwatch.kernels.hopper_copies.copy_operands`.
 
+    Args:
+        matrix: (rows, columns), of 16-bit elements, as it lies.
+
     >>> half = torch.empty(64, 65).half()
     >>> how_read(half), how_read(half[:, :64].contiguous()), how_read(half.T), how_read(half[:, ::2])
     ('words', 'eights', 'down', 'elements')
@@ -85,6 +88,15 @@ class Operands:
         """Of both copies."""
         return self.b_begins + (_elements(self.b) if self.b_reads else 0)
 
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Of A and of B, in elements."""
+        return *self.a.stride(), *self.b.stride()
+
+    def constants(self, c_width: int) -> dict[str, str | int]:
+        """Return what a kernel is compiled for that copies these; `c_width` is how C is stored."""
+        return {"A_READS": self.a_reads, "B_READS": self.b_reads, "C_WIDTH": c_width}
+
     def map_of_a(self, memory: torch.Tensor, rows: int, block_k: int) -> TensorDescriptor:
         """Describe what is multiplied of A, in boxes of so many rows and a step."""
         return descriptor(_in_lines(memory, self.a) if self.a_reads else self.a, rows, block_k)
@@ -95,9 +107,10 @@ class Operands:
         return descriptor(matrix, *((columns, block_k) if self.by_columns else (block_k, columns)))
 
     def arranged(self) -> Callable[[int, int], tuple[int, int, int, object]]:
-        """Return what makes memory for copies, and tells where what is multiplied begins, and that memory.
+        """Return what a later launch makes memory for copies with.
 
-        Of where A and B begin. Launches are kept with it, and no tensor of a call with them.
+        It is given the addresses of A and B, and returns those of what is multiplied, that of the memory, and the
+        memory. No tensor of a call is kept with it.
         """
         copies_a, copies_b, elements, dtype = bool(self.a_reads), bool(self.b_reads), self.elements, self.a.dtype
         b_begins = self.b_begins * self.a.element_size()
@@ -200,14 +213,11 @@ def _persistent(operands: Operands, out: torch.Tensor, config: HopperConfig, c_w
             N,
             K,
             schedule.shared,
-            *a.stride(),
-            *rows.stride(),
+            *operands.strides,
         ),
         constants={
             **config.constants(schedule, by_columns=operands.by_columns),
-            "A_READS": operands.a_reads,
-            "B_READS": operands.b_reads,
-            "C_WIDTH": c_width,
+            **operands.constants(c_width),
         },
         arrange=arrange,
     )
@@ -263,14 +273,11 @@ def _short(operands: Operands, out: torch.Tensor, config: ShortConfig, c_width: 
             N,
             K,
             *tiles,
-            *a.stride(),
-            *rows.stride(),
+            *operands.strides,
         ),
         constants={
             **config.constants(by_columns=operands.by_columns),
-            "A_READS": operands.a_reads,
-            "B_READS": operands.b_reads,
-            "C_WIDTH": c_width,
+            **operands.constants(c_width),
         },
         arrange=arrange,
     )

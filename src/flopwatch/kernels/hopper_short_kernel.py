@@ -114,7 +114,7 @@ def _put(accumulator, box, TURNED: gl.constexpr):
 def hopper_short_kernel(  # noqa: PLR0917 - a kernel's arguments
     a_desc,  # (M, K), in boxes of a step; (ROW_STEP, M // ROW_STEP, K) where that is more than one
     b_desc,  # (K, N); (N, K) with B_BY_COLUMNS
-    c,  # (M, N), in boxes of a tile; as a_desc
+    c_desc,  # (M, N), in boxes of a tile; as a_desc
     more_desc,  # as b_desc, in boxes of the other columns; if TURNED, as a_desc, of the other rows; None without such
     c_more_desc,  # (M, N), likewise
     K,
@@ -153,7 +153,7 @@ def hopper_short_kernel(  # noqa: PLR0917 - a kernel's arguments
     before.
     """
     multiply_tile(
-        a_desc, b_desc, c, more_desc, c_more_desc, None, None, K, gl.program_id(0), gl.program_id(1),
+        a_desc, b_desc, c_desc, more_desc, c_more_desc, None, None, K, gl.program_id(0), gl.program_id(1),
         STAGES, ROW_STEP, B_BY_COLUMNS, TURNED, DEPENDENT, C_WIDTH=0,
     )  # fmt: skip
 
