@@ -6,11 +6,12 @@ estimate first, and the best dozen of a shape is raced. What is written can be c
 
 ``python -m evidence.matmul_candidates choose OUT.json`` writes the winners into that table (`evidence.routes`), and
 needs no GPU. With --held-out the products are others, and the one candidate is what calls take there by the rule of
-`flopwatch.kernels.hopper_choice`.
+`flopwatch.kernels.hopper_choice`. With --named 'CONFIG,CONFIG' these tiles alone are raced, whatever the estimate says.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import math
 import sys
@@ -30,7 +31,7 @@ from evidence.turns import GpuTurns, is_alive
 from flopwatch.kernels import stream_k, triton_matmul
 from flopwatch.kernels.hopper_choice import predicted_cycles, product_config, tiles_of
 from flopwatch.kernels.hopper_copying import hopper_copying_matmul
-from flopwatch.kernels.hopper_matmul import OTHER_GROUPS, TILES, HopperConfig, can_multiply, hopper_matmul
+from flopwatch.kernels.hopper_matmul import CONFIGS, OTHER_GROUPS, TILES, HopperConfig, can_multiply, hopper_matmul
 from flopwatch.kernels.hopper_short import ShortConfig, can_multiply_short, hopper_short_matmul
 from flopwatch.kernels.known import PLAIN as PLAIN_PEER
 from flopwatch.kernels.reference import matmul_reference
@@ -219,9 +220,11 @@ class MatmulExperiment:
 
     Attributes:
         held_out: the products are others, with one candidate each: what is taken there by a rule.
+        named: configurations of `hopper_matmul` that are the candidates everywhere, if any.
     """
 
     held_out: bool = False
+    named: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
@@ -264,6 +267,8 @@ class MatmulExperiment:
 
     def candidates(self, shape: str, *, by_columns: bool = False) -> Mapping[str, ProductConfig]:
         """Return what is raced for a shape."""
+        if self.named:
+            return {name: CONFIGS[name] for name in self.named}
         if not self.held_out:
             return candidates(shape)
         m, n, k = sizes(shape)
@@ -363,7 +368,7 @@ class MatmulExperiment:
         shape, dtype = map(str, point.values)
         m, n, k = sizes(shape)
         a, b, c = (torch.empty(s, device="meta", dtype=getattr(torch, dtype)) for s in ((m, k), (k, n), (m, n)))
-        match self.candidates(shape).get(winner):
+        match {**CONFIGS, **self.candidates(shape)}.get(winner):
             case HopperConfig() if can_multiply(a, b):
                 kernel = "hopper_matmul_kernel"
             case ShortConfig() if can_multiply_short(a, b):
@@ -382,9 +387,15 @@ if __name__ == "__main__":
         sys.exit("what is held out decides nothing: choose from the races of the others")
     if not {"--table", "choose"} & set(sys.argv) and not torch.cuda.is_available():
         sys.exit("there is no GPU here: candidates are raced on one of the capability 9.0")
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--named", type=lambda names: tuple(names.split(",")), default=())
+    own, others = parser.parse_known_args()
+    if unknown := set(own.named) - set(CONFIGS):
+        sys.exit(f"no tile is called {', '.join(sorted(unknown))}; they are {', '.join(CONFIGS)}")
     main(
-        MatmulExperiment(held_out="--held-out" in sys.argv),
-        [option for option in sys.argv[1:] if option != "--held-out"],
+        MatmulExperiment(held_out=own.held_out, named=own.named),
+        others,
         "python -m evidence.matmul_candidates",
         str(__doc__),
     )

@@ -147,6 +147,19 @@ def test_what_is_held_out_was_not_raced_and_has_one_candidate() -> None:
     assert points[-1].name == "384x385x384 bfloat16 columns"
 
 
+def test_named_tiles_are_raced_where_the_estimate_has_none_of_them_and_may_be_chosen() -> None:
+    name, shape = "256x128x64 s4 w2 c2/1 g4 whole", "20480x20480x20480"
+    experiment = MatmulExperiment(named=(name,))
+    point = next(point for point in experiment.points() if point.name == f"{shape} bfloat16")
+
+    assert name not in candidates(shape)
+    assert list(experiment.candidates(shape)) == [name]
+    for chooses in (experiment, MatmulExperiment()):
+        route = chooses.route(point, name)
+        assert route is not None
+        assert (route.kernel, route.config) == ("hopper_matmul_kernel", name)
+
+
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_operands_lie_as_is_asked(by_columns: bool) -> None:
     a, b = operands((2, 3, 5), torch.empty, by_columns=by_columns)

@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     Normal = Callable[..., torch.Tensor]
 
 #: Runs in a process of its own, in which kernels are compiled and not interpreted. Prints as JSON the spills, ptxas's
-#: warnings, the order of what matters in the code, what packs weights where three warpgroups share the registers,
-#: where products take their rows from with and without a held Q, how `round_pairs` packs and `rescale_rows` rescales.
+#: warnings, what was linked from libdevice, the order of what matters in the code, what packs weights where three
+#: warpgroups share the registers, where products take their rows from with and without a held Q, how `round_pairs`
+#: packs and `rescale_rows` rescales.
 COMPILE = """
 import json
+import re
 import torch
 from flopwatch.kernels.hopper_attention import HOPPER_ATTENTION, hopper_attention
 from flopwatch.kernels.hopper_choice import _OF_LENGTHS
@@ -81,7 +83,7 @@ def exchange(ptx):
     bare = [line.partition(" ")[2].strip() if line.startswith("@") else line for line in lines]
     return [what for line in bare for start, what in starts.items() if line.startswith(start)]
 
-spills, stack, warnings, orders, cleared, exchanged = 0, 0, set(), {}, {}, {}
+spills, stack, warnings, linked, orders, cleared, exchanged = 0, 0, set(), set(), {}, {}, {}
 for head_dim, name in (
     (128, "128x128 s2 pp"), (128, "128x128 s2 q2 h128 pp"),
     (256, "128x64 s2"), (256, "128x64 s2 o2"), (64, "192x128 s2"),
@@ -94,6 +96,7 @@ for head_dim, name in (
     (kernel,) = recorder.compiled.values()
     spills, stack = spills + facts.spill_store_bytes, stack + facts.stack_bytes
     warnings |= set(serialised(kernel))
+    linked |= set(re.findall(r"__nv_\\w+", kernel.asm["llir"]))
     orders[f"{head_dim}: {name}"] = list(order(kernel.asm["cubin"]))
 for head_dim, causal, name in {
     (*of, name) for of, names in _OF_LENGTHS.items() for name in names.values() if name
@@ -107,6 +110,7 @@ for head_dim, causal, name in {
     (kernel,) = recorder.compiled.values()
     spills, stack = spills + facts.spill_store_bytes, stack + facts.stack_bytes
     warnings |= set(serialised(kernel))
+    linked |= set(re.findall(r"__nv_\\w+", kernel.asm["llir"]))
     cleared[f"{head_dim} {causal} {name}"] = clearing(kernel.asm["ptx"])
     exchanged[f"{head_dim} {causal} {name}"] = exchange(kernel.asm["ptx"])
 named = {each.name: each for each in HOPPER_ATTENTION[64]}
@@ -129,7 +133,8 @@ with pretend_gpu("h200", tensors="meta") as recorder:
 (of_rows,) = recorder.compiled.values()
 print(json.dumps({
     "cleared": cleared, "exchanged": exchanged,
-    "spills": spills, "stack": stack, "warnings": sorted(warnings), "orders": orders,
+    "spills": spills, "stack": stack, "warnings": sorted(warnings), "linked": sorted(linked),
+    "orders": orders,
     "packed": packed, "pairs": pairs, "rescaled": of_rows.asm["ptx"],
     "rows": {name: rows_from(named[name]) for name in ("192x128 s2", "192x128 s2 h16")},
 }))
@@ -168,6 +173,10 @@ def compiled() -> dict[str, Any]:
 
 def test_nothing_is_spilled_and_no_product_is_serialised(compiled: dict[str, Any]) -> None:
     assert (0, 0, []) == (compiled["spills"], compiled["stack"], compiled["warnings"])
+
+
+def test_nothing_is_linked_from_libdevice(compiled: dict[str, Any]) -> None:
+    assert compiled["linked"] == []
 
 
 def loops(order: list[str]) -> list[tuple[list[str], list[str]]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flopwatch.kernels.launch import Arrange, Launched
+from flopwatch.kernels.launcher import built_beside
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +30,8 @@ class Prepared:
 
     def launch(self) -> Launched:
         """Launch on the current stream."""
-        compiled = self.kernel[self.grid](*self.arguments, **self.constants)
+        with built_beside():
+            compiled = self.kernel[self.grid](*self.arguments, **self.constants)
         pointers = sum(not isinstance(argument, int | float | None) for argument in self.arguments)
         return Launched(
             compiled=compiled,

@@ -19,6 +19,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver
 
 from flopwatch.kernels.known import key_text, known_choices
+from flopwatch.kernels.launcher import built_beside
 from flopwatch.kernels.prediction import PREDICTED_TARGETS, TOP_K
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
         args = [value for name, value in (self.nargs or {}).items() if name != KIND]
         with (
             contextlib.suppress(RuntimeError),  # such as that another mode is active: then each when it is timed
+            built_beside(),
             ThreadPoolExecutor(min(len(configs), os.cpu_count() or 1)) as executor,
             triton.AsyncCompileMode(executor, ignore_errors=True),
         ):
