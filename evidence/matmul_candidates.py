@@ -6,7 +6,8 @@ estimate first, and the best dozen of a shape is raced. What is written can be c
 
 ``python -m evidence.matmul_candidates choose OUT.json`` writes the winners into that table (`evidence.routes`), and
 needs no GPU. With --held-out the products are others, and the one candidate is what calls take there by the rule of
-`flopwatch.kernels.hopper_choice`. With --named 'CONFIG,CONFIG' these tiles alone are raced, whatever the estimate says.
+`flopwatch.kernels.hopper_choice`. With --named 'CONFIG,CONFIG' these tiles alone are raced, whatever the estimate says,
+at the points of --only; into a file of their own, since what a file has is not raced again.
 """
 
 from __future__ import annotations
@@ -383,16 +384,18 @@ class MatmulExperiment:
 
 
 if __name__ == "__main__":
-    if {"--held-out", "choose"} <= set(sys.argv):
-        sys.exit("what is held out decides nothing: choose from the races of the others")
-    if not {"--table", "choose"} & set(sys.argv) and not torch.cuda.is_available():
-        sys.exit("there is no GPU here: candidates are raced on one of the capability 9.0")
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--held-out", action="store_true")
-    parser.add_argument("--named", type=lambda names: tuple(names.split(",")), default=())
+    parser.add_argument("--named", type=lambda names: tuple(name.strip() for name in names.split(",")), default=())
     own, others = parser.parse_known_args()
-    if unknown := set(own.named) - set(CONFIGS):
-        sys.exit(f"no tile is called {', '.join(sorted(unknown))}; they are {', '.join(CONFIGS)}")
+    if own.held_out and ("choose" in others or own.named):
+        sys.exit("what is held out decides nothing, and has the rule's candidate: leave out --held-out")
+    if unknown := [name for name in own.named if name not in CONFIGS]:
+        sys.exit(f"no tile is called {unknown[0]!r}; the first of {len(CONFIGS)} is {next(iter(CONFIGS))!r}")
+    if own.named and "--only" not in others:
+        sys.exit("--named races these tiles alone, and whoever chooses takes them for all points: say which by --only")
+    if not {"--table", "choose"} & set(others) and not torch.cuda.is_available():
+        sys.exit("there is no GPU here: candidates are raced on one of the capability 9.0")
     main(
         MatmulExperiment(held_out=own.held_out, named=own.named),
         others,

@@ -15,7 +15,7 @@ def _exp2_on_sfu(x):
     """Compute 2**x on the special function unit, to 2 ulp; what would be subnormal is 0.
 
     ``gl.exp2`` becomes the same instruction by way of a function of libdevice, which LLVM links and inlines wherever it
-    is called: a tenth to a third of what it takes for a kernel (triton 3.6.0).
+    is called: 0.1 to 0.2 s of a compilation (docs/decisions/0015-first-calls.md).
     """
     return gl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1)
 

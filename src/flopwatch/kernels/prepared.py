@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flopwatch.kernels.launch import Arrange, Launched
-from flopwatch.kernels.launcher import built_beside
+from flopwatch.kernels.launcher import build_beside
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,8 +30,8 @@ class Prepared:
 
     def launch(self) -> Launched:
         """Launch on the current stream."""
-        with built_beside():
-            compiled = self.kernel[self.grid](*self.arguments, **self.constants)
+        build_beside(self.kernel)
+        compiled = self.kernel[self.grid](*self.arguments, **self.constants)
         pointers = sum(not isinstance(argument, int | float | None) for argument in self.arguments)
         return Launched(
             compiled=compiled,

@@ -19,7 +19,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver
 
 from flopwatch.kernels.known import key_text, known_choices
-from flopwatch.kernels.launcher import built_beside
+from flopwatch.kernels.launcher import build_beside
 from flopwatch.kernels.prediction import PREDICTED_TARGETS, TOP_K
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
         names, keys = [*fn.arg_names, KIND], [*key, KIND]
         by = {"early_config_prune": rule, "perf_model": model, "top_k": TOP_K}
         super().__init__(fn, names, configs, keys, None, None, prune_configs_by=by, cache_results=True)
+        build_beside(fn)
         self.kind = kind
         self._options: dict[str, Any] = {}  # of the call that is tuned now: what is no argument by place
 
@@ -145,7 +146,6 @@ class Tuner(Autotuner):  # type: ignore[misc] # Triton ships no types
         args = [value for name, value in (self.nargs or {}).items() if name != KIND]
         with (
             contextlib.suppress(RuntimeError),  # such as that another mode is active: then each when it is timed
-            built_beside(),
             ThreadPoolExecutor(min(len(configs), os.cpu_count() or 1)) as executor,
             triton.AsyncCompileMode(executor, ignore_errors=True),
         ):
