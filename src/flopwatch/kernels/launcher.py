@@ -21,7 +21,6 @@ from triton.backends.nvidia import driver as nvidia
 from triton.runtime import build
 from triton.runtime.cache import get_cache_manager
 from triton.runtime.driver import driver
-from triton.runtime.jit import JITFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,9 +40,10 @@ def build_beside(kernel: Any) -> None:
     Args:
         kernel: compiled by Triton, or what wraps one, as heuristics do.
     """
-    while not isinstance(kernel, JITFunction) and hasattr(kernel, "fn"):
+    while not hasattr(kernel, "_call_hook") and hasattr(kernel, "fn"):
         kernel = kernel.fn
-    if hasattr(nvidia, "make_launcher") and isinstance(kernel, JITFunction) and "_call_hook" not in vars(kernel):
+    has_own = hasattr(nvidia, "make_launcher") and hasattr(kernel, "_call_hook")  # what is interpreted has none
+    if has_own and "_call_hook" not in vars(kernel):
         kernel._call_hook = functools.partial(_begin, kernel._call_hook)  # noqa: SLF001 - a hook of Triton's own is for all kernels
 
 
