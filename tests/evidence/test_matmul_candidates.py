@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -158,6 +161,30 @@ def test_named_tiles_are_raced_where_the_estimate_has_none_of_them_and_may_be_ch
         route = chooses.route(point, name)
         assert route is not None
         assert (route.kernel, route.config) == ("hopper_matmul_kernel", name)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--named", "64x64"), "no tile is called '64x64'"),
+        (("--named", "256x128x64 s4 w2 c2/1 g4 whole, 128x64x64 s8 w2 c1/1 g8 whole"), "say which by --only"),
+        (("--named", "128x64x64 s8 w2 c1/1 g8 whole", "--held-out"), "leave out --held-out"),
+        (("choose", "--held-out"), "leave out --held-out"),
+    ],
+)
+def test_what_would_choose_too_much_or_nothing_is_refused(options: tuple[str, ...], why: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "evidence.matmul_candidates", *options, str(out)],
+        cwd=Path(matmul_candidates.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert why in done.stderr
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("by_columns", [False, True])

@@ -12,7 +12,7 @@ from triton.experimental.gluon import language as gl
 
 @gluon.jit
 def _exp2_on_sfu(x):
-    """Compute 2**x on the special function unit, to 2 ulp; what would be subnormal is 0.
+    """Compute 2**x on the special function unit, as exactly as PTX's ``ex2.approx`` does; what would be subnormal is 0.
 
     ``gl.exp2`` becomes the same instruction by way of a function of libdevice, which LLVM links and inlines wherever it
     is called: 0.1 to 0.2 s of a compilation (docs/decisions/0015-first-calls.md).
