@@ -80,7 +80,7 @@ def calls() -> dict[str, Callable[[], object]]:
         "triton_matmul 16x4096x4096, of few rows": product(16, 4096, 4096),
         "triton_matmul 4095x4097x4099, of copies": product(4095, 4097, 4099),
         "triton_matmul 777x1234x5678, of copies, short": product(777, 1234, 5678),
-        "triton_matmul 300x4097x4099, of copies made first": product(300, 4097, 4099),
+        "triton_matmul 300x4097x4099, of copies, few rows": product(300, 4097, 4099),
         "triton_matmul 2504x2504x2504, of a copy of B": product(2504, 2504, 2504),
         "triton_matmul_fp8 1024x1024x1024": lambda: triton_matmul_fp8(a8, b8, one, one),
         "triton_matmul_fp8 16x4096x4096, a scale a row": lambda: triton_matmul_fp8(thin8, wide8, rows, columns),

@@ -79,6 +79,9 @@ LAYERS = ("2048x4096x14336", "1024x50304x768")
 BY_COLUMNS = " columns"
 #: Of a group: B lies so, and its columns are no multiple of 8, as in vocabularies: no tensor map describes C.
 ODD_COLUMNS = " odd columns"
+#: Operands that are copied in the launch of their product, of few rows or columns; of 128 rows calls leave them as they
+#: are, and these tell why.
+ODD = " odd, few rows or columns"
 #: Products that nothing was fitted to: of transformers' layers, of few rows and many, of sides between powers of two;
 #: those that are over in microseconds; those of few rows; with B by columns, what tables have by rows alone; and with
 #: columns that 8 does not divide.
@@ -99,6 +102,12 @@ HELD_OUT = {
         *("512x512x512", "768x768x768", "1000x1000x1000", "1024x1024x1024", "1536x1536x1536", "1728x1728x1728"),
         *("2048x2048x2048", "4096x4096x4096", "1024x3072x768", "256x3072x3072", "1280x2560x1280", "16x4096x4096"),
         *("64x4096x4096", "128x4096x4096", "512x4096x4096", "2048x4096x4096", "4096x11008x4096", "128x8192x8192"),
+    ),
+    ODD: (
+        *("128x4097x4099", "160x4097x4099", "200x4097x4099", "300x4097x4099", "400x3001x3001", "448x5001x5001"),
+        *("480x8193x4099", "350x2049x6001", "660x660x6001", "128x8191x8191", "280x8191x8191", "520x8193x8192"),
+        *("300x16385x16384", "128x16385x16384", "4097x300x4099", "3001x420x5001", "8191x160x8191", "8191x280x8191"),
+        "16385x400x4097",
     ),
     ODD_COLUMNS: (
         *("4096x50257x768", "1024x50257x1024", "512x50265x1024", "2048x30522x1024", "8192x51865x1024"),
@@ -242,6 +251,7 @@ class MatmulExperiment:
                 "configs",
                 "dependent_launch",
                 "scratch",
+                "async_copies",
                 "copy_kernel",
             )
         )
@@ -273,7 +283,10 @@ class MatmulExperiment:
         if not self.held_out:
             return candidates(shape)
         m, n, k = sizes(shape)
-        config = product_config(m, n, k, processors=PROCESSORS, by_columns=by_columns, packed=n % 8 == 0)
+        in_lines = not by_columns and (n % 8 != 0 or k % 8 != 0)  # by way of copies
+        config = product_config(
+            m, n, k, processors=PROCESSORS, by_columns=by_columns, packed=n % 8 == 0 and not in_lines, in_lines=in_lines
+        )
         return {} if config is None else {str(config): config}
 
     def compilations(self, point: Point) -> Sequence[Callable[[], object]]:

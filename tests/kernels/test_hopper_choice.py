@@ -52,6 +52,15 @@ def test_products_of_one_wave_have_a_short_configuration_that_comes_early(proces
         assert side % config.row_step == 0
 
 
+def test_large_products_of_copies_take_the_short_kernel_where_the_persistent_one_promises_little_more() -> None:
+    def chosen(m: int, n: int, k: int, *, in_lines: bool) -> type:
+        return type(product_config(m, n, k, processors=132, in_lines=in_lines))
+
+    assert chosen(300, 16385, 16384, in_lines=True) is ShortConfig
+    assert chosen(300, 16385, 16384, in_lines=False) is HopperConfig, "not of what is no copy"
+    assert chosen(2047, 2049, 8191, in_lines=True) is HopperConfig
+
+
 def test_columns_that_are_no_multiple_of_a_line_cost_more_where_b_lies_by_rows() -> None:
     """Tiles of 144 columns begin within lines, tiles of 144 rows do not; by columns all rows begin with one."""
     high, wide = (ShortConfig(block_m=128, block_n=128, more=16, stages=4, turned=turned) for turned in (True, False))

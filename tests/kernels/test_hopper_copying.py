@@ -70,8 +70,8 @@ def operands(device: str, *matrices: tuple[int, int, str]) -> list[torch.Tensor]
 
 
 #: Compiles for sm_90. Prints a line of facts; of each kernel how wide it reads and writes global memory, where it does
-#: so more than four times; and in which order it has what makes copies known: fences between the two ways to memory,
-#: barriers, what releases and acquires.
+#: so more than four times, and how many bytes come into shared memory at once; and in which order it has what makes
+#: copies known: fences between the two ways to memory, barriers, what releases and acquires.
 COMPILE = r"""
 import re
 import sys
@@ -90,7 +90,8 @@ for launch in recorder.launches:
     ptx = recorder.compiled[launch.binary_hash].asm["ptx"]
     found = (Counter(re.findall(rf"{kind}\.global\.((?:v\d\.)?b\d+)", ptx)) for kind in ("ld", "st"))
     loads, stores = (sorted(width for width, times in widths.items() if times > 4) for widths in found)
-    print("memory", *loads, "|", *stores)
+    at_once = sorted(set(re.findall(r"cp\.async\.\S+shared\.global \[[^]]*\], \[[^]]*\], 0x(\w+)", ptx)))
+    print("memory", *at_once, *loads, "|", *stores)
     released, acquired = r"(?:atom|red)\.[\w.]*release\S*", r"(?:ld|atom)\.[\w.]*acquire\S*|atom\S*acq_rel\S*"
     waits = rf"fence\.proxy\.async;|bar\.sync|{released}|{acquired}"
     kinds = {"fence": "fence", "bar": "barrier", "ld": "acquire"}
@@ -139,13 +140,13 @@ def test_it_fits_and_spills_nothing(compiled: list[str]) -> None:
 def test_it_reads_and_writes_as_wide_as_it_can(compiled: list[str]) -> None:
     """Rows are read, and copies stored, in 16 bytes; columns in two, and C, too, where nothing divides its columns."""
     assert [line for line in compiled if line.startswith("memory")] == [
-        "memory v4.b32 | b16 v4.b32",
-        "memory v4.b32 | v2.b32 v4.b32",
-        "memory b16 v4.b32 | b16 v4.b32",
+        "memory 10 | b16 v4.b32",
+        "memory 10 | v2.b32 v4.b32",
+        "memory 10 b16 | b16 v4.b32",
         "memory | b16",
-        "memory v4.b32 | b16 v4.b32",
-        "memory v4.b32 | b16 v4.b32",
-        "memory v4.b32 | b32 v4.b32",
+        "memory 10 | b16 v4.b32",
+        "memory 10 | b16 v4.b32",
+        "memory 10 | b32 v4.b32",
         "memory | b16",
     ]
 
@@ -153,7 +154,7 @@ def test_it_reads_and_writes_as_wide_as_it_can(compiled: list[str]) -> None:
 def test_what_is_loaded_comes_after_what_all_programs_have_stored(compiled: list[str]) -> None:
     """A thread orders what it stored, waits for those beside it, and says so; who has read that orders its loads."""
     orders = [line.removeprefix("order ") for line in compiled if line.startswith("order")]
-    made = re.compile(r"fence (barrier )+release (barrier )*acquire (barrier )*fence True")
+    made = re.compile(r"fence (barrier )+release .*acquire (barrier )*fence True")
 
     assert [place for place, order in enumerate(orders) if not made.fullmatch(order)] == [3, 7], orders
     assert orders[3] == "False", "nothing is copied"
@@ -263,10 +264,28 @@ def test_there_are_programs_for_tiles_alone_where_nothing_is_copied(prepared: An
 
 @pytest.mark.parametrize("config", [WHOLE, SHORT_WIDE, SHORT_ONE])
 def test_there_are_programs_for_all_multiprocessors_to_copy(prepared: Any, config: str) -> None:  # noqa: ANN401 - as above
+    """One each, where no multiprocessor has two tiles; and there are as many shares of the copies as programs."""
     launch, (a, _, out) = prepared("odd", config)
 
     tiles = math.prod(CONFIGS[config].tiles(a.shape[0], out.shape[1]))
-    assert tiles < math.prod(launch.grid) == PROCESSORS * CONFIGS[config].per_processor
+    assert tiles < math.prod(launch.grid) == PROCESSORS
+    assert launch.arguments[-1] == PROCESSORS
+
+
+@pytest.mark.parametrize(("processors", "copiers"), [(8, 24), (12, 36), (24, 48), (30, 30)])
+def test_as_many_programs_copy_as_fit_a_multiprocessor_that_has_several_tiles(
+    prepared: Any,  # noqa: ANN401 - as above
+    processors: int,
+    copiers: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = SimpleNamespace(multi_processor_count=processors)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: found)
+
+    launch, (a, _, out) = prepared("odd", SHORT_ONE)
+
+    tiles = math.prod(CONFIGS[SHORT_ONE].tiles(a.shape[0], out.shape[1]))
+    assert (tiles, launch.arguments[-1], math.prod(launch.grid)) == (30, copiers, max(30, copiers))
 
 
 def test_rows_that_are_apart_are_not_copied(prepared: Any) -> None:  # noqa: ANN401 - as above

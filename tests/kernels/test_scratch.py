@@ -54,7 +54,7 @@ OPERANDS: dict[str, Callable[[Normal], tuple[torch.Tensor, torch.Tensor]]] = {
 
 
 def test_what_is_readable_is_not_copied(normal: Normal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "is_worth_scratch", lambda *_sizes: True)
+    monkeypatch.setattr(copies, "is_worth_scratch", lambda *_sizes, **_launch: True)
     monkeypatch.setattr(copies, "copies_in_scratch", lambda *_operands: pytest.fail("copied"))
     a, b = normal(45, 72), normal(40, 72).T
     error = difference(triton_matmul(a, b, 32, 32, 32), matmul_reference(a, b)).max_diff_eps
@@ -66,6 +66,7 @@ def test_what_is_readable_is_not_copied(normal: Normal, monkeypatch: pytest.Monk
 def always_in_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scratch, "SCRATCH_FROM", 0)
     monkeypatch.setattr(scratch, "SCRATCH_INTENSITY", 0)
+    monkeypatch.setattr(scratch, "COPYING_INTENSITY", 0)
 
 
 @pytest.mark.parametrize("name", OPERANDS)
@@ -208,12 +209,12 @@ def test_b_is_copied_alone_where_the_rule_has_the_persistent_kernel(
 
 
 @pytest.mark.parametrize(
-    ("shape", "in_one_launch"),
-    [((4095, 4097, 4099), True), ((300, 16385, 16384), False), ((777, 1234, 5678), True), ((320, 2049, 4099), False)],
-    ids=["persistent", "persistent, few rows", "short", "short, few rows"],
+    ("shape", "config"),
+    [((4095, 4097, 4099), HopperConfig), ((300, 16385, 16384), ShortConfig), ((777, 1234, 5678), ShortConfig)],
+    ids=["persistent", "few rows", "short"],
 )
-def test_what_is_read_slowly_is_copied_in_one_launch_where_that_takes_no_longer(
-    shape: tuple[int, int, int], in_one_launch: bool, monkeypatch: pytest.MonkeyPatch
+def test_what_is_read_slowly_is_copied_in_one_launch(
+    shape: tuple[int, int, int], config: type[HopperConfig | ShortConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_hopper(monkeypatch)
     m, n, k = shape
@@ -221,8 +222,21 @@ def test_what_is_read_slowly_is_copied_in_one_launch_where_that_takes_no_longer(
 
     found = copies.copies_worth_making(a, b, routed=True)
 
-    assert isinstance(found, Copying if in_one_launch else Copies)
+    assert isinstance(found, Copying)
+    assert isinstance(found.config, config)
     assert isinstance(copies.copies_worth_making(a, b, routed=False), Copies), "blocks were given"
+
+
+def test_a_launch_of_its_own_for_copies_is_worth_it_for_more_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_hopper(monkeypatch)
+
+    def found(m: int, *, routed: bool) -> Copying | Copies | None:
+        a, b = (torch.empty(each, dtype=torch.float16, device="meta") for each in ((m, 8191), (8191, 8191)))
+        return copies.copies_worth_making(a, b, routed=routed)
+
+    assert isinstance(found(160, routed=True), Copying)
+    assert found(160, routed=False) is None
+    assert found(130, routed=True) is None
 
 
 def test_a_tile_is_chosen_as_what_is_multiplied_lies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,7 +495,7 @@ from benchmarks_host import stand_in
 from flopwatch.kernels import launch, scratch, triton_matmul
 
 matmul = sys.modules["flopwatch.kernels.matmul"]
-scratch.SCRATCH_FROM = scratch.SCRATCH_INTENSITY = 0
+scratch.SCRATCH_FROM = scratch.SCRATCH_INTENSITY = scratch.COPYING_INTENSITY = 0
 asked, past, tried = [], [], []
 worth, launched, make = matmul.copies_worth_making, launch._launched, matmul.make_copies
 

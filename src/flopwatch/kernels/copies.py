@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 
     from flopwatch.kernels.copy_kernel import Copies
 
-#: Operands are copied within the launch of their product where each of their elements takes part in so many
-#: multiply-adds, in the mean. With fewer, in products of few rows or columns, that takes up to 14 % longer than copies
-#: made first. In microseconds, so and copied first: 260x8191x8191 216 and 189, 300x16385x16384 779 and 742,
-#: 777x1234x5678 47.6 and 44.0, 520x8193x8192 266 and 262, 1000x1001x3001 26.3 and 26.9, 1025x8193x8192 341 and 370,
-#: 1999x1999x1999 46.1 and 54.7, 4095x4097x4099 253 and 259 (H100, 2026-11-26; decision 14). The host
-#: takes 0.6 of the time (``evidence/h100/launch-2026-11-26.json``).
-COPYING_INTENSITY = 450
 #: Rows and columns from which products are taken whose columns 8 does not divide: of fewer none was timed
 #: (``evidence/h100/matmul-held-out-odd-columns-2026-11-26.json``).
 ODD_FROM = 256
@@ -59,18 +52,14 @@ def copies_worth_making(a: torch.Tensor, b: torch.Tensor, *, routed: bool) -> Co
     """
     (M, K), N = a.shape, b.shape[1]
     in_lines = is_worth_lines(b, M)
-    reads_slowly = is_worth_scratch(M, N, K) and not are_readable(
-        (a.data_ptr(), b.data_ptr()), (M, N, K), a.stride(), b.stride()
-    )
+    is_readable = are_readable((a.data_ptr(), b.data_ptr()), (M, N, K), a.stride(), b.stride())
+    reads_slowly = not is_readable and is_worth_scratch(M, N, K, within_launch=True)
     is_described = has_mapped_rows(a) and (has_mapped_rows(b) or has_mapped_rows(b.T))
     is_odd = is_described and N % 8 != 0 and min(M, N) >= ODD_FROM
-    if reads_slowly and not is_described:
-        is_worth = M * N >= COPYING_INTENSITY * (M + N)
-    else:
-        is_worth = reads_slowly or is_odd or (in_lines and can_multiply(a, b))
+    is_worth = reads_slowly or is_odd or (in_lines and can_multiply(a, b))
     config = None
     if routed and is_worth and not is_too_wide(N):
         config = ruled_product(a, b, in_lines=not is_described)
     if isinstance(config, HopperConfig) or (isinstance(config, ShortConfig) and (reads_slowly or is_odd)):
         return Copying(config=config, copies_b=in_lines)
-    return copies_in_scratch(a, b) if reads_slowly else None
+    return copies_in_scratch(a, b) if not is_readable and is_worth_scratch(M, N, K) else None

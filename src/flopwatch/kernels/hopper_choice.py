@@ -20,7 +20,7 @@ from flopwatch.kernels.known import PLAIN, tabled
 from flopwatch.kernels.stream_k import Balance
 from flopwatch.kernels.thin_fp8 import MOST_FP8_ROWS, THIN_FP8
 from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, ThinConfig
-from flopwatch.kernels.wave_choice import wave_config
+from flopwatch.kernels.wave_choice import wave_config, wave_cycles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,6 +51,12 @@ _BUSY = 0.4
 #: 1.10 of cuBLAS's time, and with whole tiles 0.99; 7168 cubed 1.08 and 1.00 (float16, H100, 2026-11-25,
 #: ``evidence/h100/matmul-held-out-2026-11-25-third.json`` and the last one).
 _SHARED = 1.05
+#: Multiplications below which the short kernel is taken: at 256x8192x8192 and 4096x1024x8192 it lost 7 and 9 % to the
+#: persistent one (``evidence/h100/matmul-held-out-2026-11-25-first.json`` and ``-second.json``).
+_SHORT_MOST = 2**34
+#: Of copies larger products take it, too, where it is predicted to take at most so many times as long as the persistent
+#: one: with 0.99 to 1.27 it took 0.90 to 1.00 of its time, and with 1.35 and 1.43 1.09 and 1.12 of it (decision 16).
+_OF_COPIES = 1.3
 #: Deeper products share no tiles: with those of the last wave shared, 4096x4096x16384 and 2048x4096x14336 took 5 to
 #: 10 % longer, and were predicted to take 3 % less (128x256 tiles, H200, 2026-11-22 and 23; decision 4).
 _DEEPEST = 8192
@@ -131,7 +137,14 @@ def product_config(
     if m <= _FEW_ROWS or (thin is _THIN[0] and k >= _DEEP * n):
         return thin
     of_a_wave = wave_config(m, n, k, processors=processors, by_columns=by_columns, packed=packed, in_lines=in_lines)
-    return of_a_wave or _persistent_config(m, n, k, processors)
+    if of_a_wave is not None and m * n * k < _SHORT_MOST:
+        return of_a_wave
+    persistent = _persistent_config(m, n, k, processors)
+    if of_a_wave is None or persistent is None or not in_lines:
+        return persistent
+    cycles = wave_cycles(of_a_wave, m, n, k, processors=processors, by_columns=by_columns, in_lines=True)
+    most = _OF_COPIES * predicted_cycles(persistent, m, n, k, processors=processors)
+    return of_a_wave if cycles <= most else persistent
 
 
 def _thin_config(n: int, k: int, processors: int, configs: Sequence[ThinConfig]) -> ThinConfig | None:

@@ -1,8 +1,11 @@
 """How programs copy operands that tensor maps cannot describe, before they multiply the copies in the same launch.
 
-Programs take pieces of what is to be copied, one after the other, and wait until all are there. What a program waits
-for is being copied by programs that run: nobody waits for one that has not begun, so that it does not matter how many
-of them run at once.
+A program takes a share of what is to be copied, and then another, while there are any; and waits until all of it is
+there. What it waits for is being copied by programs that run: nobody waits for one that has not begun, so that it does
+not matter how many of them run at once. Where as many do as there are shares, each has one.
+
+A share's pieces lie as far apart as there are shares: what programs read at about the same time is close together.
+Pieces of rows whose elements are next to each other come into shared memory, some while others are stored.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
@@ -14,9 +17,10 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from flopwatch.kernels import async_copies
 from flopwatch.kernels.hopper_rows import row_layout
 
-#: Counters of a launch, zero between launches: pieces that are taken, those that are copied, programs that go on.
+#: Counters of a launch, zero between launches: shares that are taken, pieces that are copied, programs that go on.
 COUNTERS = 3
 
 
@@ -61,6 +65,24 @@ shf.r.wrap.b32 $3, b3, b4, s;
 """
 
 
+@gluon.constexpr_function
+def piece_rows():
+    """Return how many rows a piece has: with 64 the kernel has more registers than three programs leave each other."""
+    return 32
+
+
+@gluon.constexpr_function
+def piece_width(reads):
+    """Return how many columns a piece has: of words the last thread of a row has no next one to shift in."""
+    return {"down": 64, "words": 248}.get(reads, 256)
+
+
+@gluon.constexpr_function
+def comes_ahead(reads):
+    """Tell whether rows of a matrix come into shared memory before they are stored."""
+    return reads in {"words", "eights"}
+
+
 @gluon.jit
 def _order_for_loads():
     """Have what the tensor memory accelerator loads come after what was stored: it is another way to memory."""
@@ -86,31 +108,44 @@ def _elements(  # noqa: PLR0917 - a kernel's arguments
 
 
 @gluon.jit
-def _words(matrix_ptr, rows, columns, row_stride, ROWS: gl.constexpr, WORDS: gl.constexpr, LAYOUT: gl.constexpr):  # noqa: PLR0917 - as above
-    """Read rows that begin anywhere, in words of two elements, from the 16 bytes on in which each begins.
-
-    Return them, and the byte of its first word at which a row begins. Four words are read at once, none of them past
-    where a row or the matrix ends: `_copy_last` has the elements that 16 bytes within the matrix do not hold.
-    """
+def _begin(matrix_ptr, row_stride, ROWS: gl.constexpr, LAYOUT: gl.constexpr):
+    """Return the 16 bytes in which a matrix begins, and where its first rows do, in bytes from there."""
     address = matrix_ptr.to(gl.int64, bitcast=True)
     offset = (address & 15).to(gl.int32)
     words_ptr = gl.multiple_of((address - offset).to(gl.pointer_type(gl.int32), bitcast=True), 16)
-    row = gl.arange(0, ROWS, layout=gl.SliceLayout(1, LAYOUT))
-    word = gl.arange(0, WORDS, layout=gl.SliceLayout(0, LAYOUT))
-    begin = offset + row * (2 * row_stride)
-    end = offset + (gl.minimum(rows, 2 * ROWS) - 1) * (2 * row_stride) + 2 * columns
-    room = gl.where(row < rows, gl.minimum((begin & 15) + 2 * columns, end - 15 - (begin >> 4 << 4)), 0)
-    there = (word // 4 * 16)[None, :] < room[:, None]
-    return gl.load(words_ptr + ((begin >> 4 << 2)[:, None] + word[None, :]), mask=there, other=0), begin & 15
+    return words_ptr, offset + gl.arange(0, ROWS, layout=gl.SliceLayout(1, LAYOUT)) * (2 * row_stride)
 
 
 @gluon.jit
-def _shifted(words, begin, columns, LAYOUT: gl.constexpr):
-    """Return words that begin where their rows do, zeros where these have none; the last four of a row are none."""
-    begin = gl.broadcast(begin[:, None], words)[0]
-    words = gl.inline_asm_elementwise(
+def _ask(buffer, matrix_ptr, rows, columns, row_stride, LAYOUT: gl.constexpr):  # noqa: PLR0917 - as above
+    """Have the first rows of a matrix come into shared memory, from the 16 bytes on in which each begins.
+
+    Words of two elements come, four at once, none of them past where a row or the matrix ends: `_copy_last` has the
+    elements that 16 bytes within the matrix do not hold.
+    """
+    ROWS: gl.constexpr = buffer.shape[0]
+    words_ptr, begin = _begin(matrix_ptr, row_stride, ROWS, LAYOUT)
+    row = gl.arange(0, ROWS, layout=gl.SliceLayout(1, LAYOUT))
+    word = gl.arange(0, buffer.shape[1], layout=gl.SliceLayout(0, LAYOUT))
+    end = begin + (gl.minimum(rows, 2 * ROWS) - 1 - row) * (2 * row_stride) + 2 * columns
+    room = gl.where(row < rows, gl.minimum((begin & 15) + 2 * columns, end - 15 - (begin >> 4 << 4)), 0)
+    there = (word // 4 * 16)[None, :] < room[:, None]
+    async_copies.load(buffer, words_ptr + ((begin >> 4 << 2)[:, None] + word[None, :]), mask=there)
+    async_copies.commit()
+
+
+@gluon.jit
+def _shifted(words, begin):
+    """Return words that begin where their rows do; the last four of a row are none."""
+    begin = gl.broadcast((begin & 15)[:, None], words)[0]
+    return gl.inline_asm_elementwise(
         shift(), "=r,=r,=r,=r,r,r,r,r,r,r,r,r", [words, begin], dtype=gl.int32, is_pure=False, pack=4
     )
+
+
+@gluon.jit
+def _ended(words, columns, LAYOUT: gl.constexpr):
+    """Return words with zeros where rows of so many columns have none."""
     left = columns - 2 * gl.arange(0, words.shape[1], layout=gl.SliceLayout(0, LAYOUT))
     return words & gl.where(left > 1, -1, gl.where(left == 1, 0xFFFF, 0))[None, :]
 
@@ -140,65 +175,106 @@ def _store(copy_ptr, values, rows, columns, pitch, LAYOUT: gl.constexpr):  # noq
 
 
 @gluon.jit
-def _copy(  # noqa: PLR0917 - a kernel's arguments
-    piece,
-    first,
-    taken_ptr,
-    matrix_ptr,
-    copy_ptr,
-    rows,
-    columns,
-    row_stride,
-    column_stride,
-    READS: gl.constexpr,
-):
-    """Copy pieces of a matrix, of which `first` is the number of the first one.
+def _place(piece, rows, columns, WIDTH: gl.constexpr):
+    """Return the row and the column at which a piece begins; and how many of both there are from there on.
 
-    Return the first piece taken that is none of its; how many were copied; and the number of the piece after its last.
+    There are no rows behind the last piece.
     """
     # Constants are named here: at those of a module Triton's dispatch looks in each launch, and none goes past it.
-    ROWS: gl.constexpr = 64
+    ROWS: gl.constexpr = piece_rows()
+    LINE: gl.constexpr = 64
+    across = gl.cdiv(gl.cdiv(columns, LINE) * LINE, WIDTH)
+    row = (piece // across).to(gl.int64) * ROWS
+    column = (piece % across).to(gl.int64) * WIDTH
+    return row, column, gl.maximum(rows - row, 0).to(gl.int32), (columns - column).to(gl.int32)
+
+
+@gluon.jit
+def _ask_for(  # noqa: PLR0917 - as above
+    buffer, piece, matrix_ptr, rows, columns, row_stride, WIDTH: gl.constexpr, LAYOUT: gl.constexpr
+):
+    """Have a piece come into shared memory; nothing, behind the last one."""
+    row, column, rows_left, columns_left = _place(piece, rows, columns, WIDTH)
+    _ask(buffer, matrix_ptr + (row * row_stride + column), rows_left, columns_left, row_stride, LAYOUT)
+
+
+@gluon.jit
+def _copy(  # noqa: PLR0917 - as above
+    piece, pieces, shares, matrix_ptr, copy_ptr, rows, columns, row_stride, column_stride, READS: gl.constexpr
+):
+    """Copy a share of a matrix: from a piece on each one that is so many behind the one before. Return how many.
+
+    Args:
+        piece: the first.
+        pieces: of the matrix.
+        shares: how many pieces lie from one to the next.
+        matrix_ptr: (rows, columns), as it lies.
+        copy_ptr: to where its copy begins.
+        rows: of both.
+        columns: of the matrix; rows of the copy are whole lines.
+        row_stride: elements of the matrix from row to row.
+        column_stride: likewise.
+        READS: as of `copy_operands`.
+    """
+    ROWS: gl.constexpr = piece_rows()
     COLUMNS: gl.constexpr = 64 if READS == "down" else 256
-    WIDTH: gl.constexpr = COLUMNS - 8 if READS == "words" else COLUMNS  # the last thread of a row has no next one
+    WIDTH: gl.constexpr = piece_width(READS)
+    DEPTH: gl.constexpr = 4
     LINE: gl.constexpr = 64
     WARPS: gl.constexpr = gl.num_warps()
     STORED: gl.constexpr = row_layout(COLUMNS, 8, WARPS)
+    IN_WORDS: gl.constexpr = row_layout(COLUMNS // 2, 4, WARPS)
+    AHEAD: gl.constexpr = comes_ahead(READS)
     pitch = gl.cdiv(columns, LINE) * LINE
-    across = gl.cdiv(pitch, WIDTH)
-    beyond = first + gl.cdiv(rows, ROWS) * across
+    if AHEAD:
+        IN_ROWS: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+        buffers = gl.allocate_shared_memory(gl.int32, [DEPTH, ROWS, COLUMNS // 2], IN_ROWS)
+        for place in gl.static_range(DEPTH):
+            later = piece + place * shares
+            _ask_for(buffers.index(place), later, matrix_ptr, rows, columns, row_stride, WIDTH, IN_WORDS)
     copied = 0
-    while piece < beyond:
-        first_row = ((piece - first) // across).to(gl.int64) * ROWS
-        first_column = ((piece - first) % across).to(gl.int64) * WIDTH
-        rows_left = (rows - first_row).to(gl.int32)
-        left = (columns - first_column).to(gl.int32)
-        pitch_left = gl.minimum(pitch - first_column, WIDTH).to(gl.int32)
-        from_ptr = matrix_ptr + (first_row * row_stride + first_column * column_stride)
-        to_ptr = copy_ptr + (first_row * pitch + first_column)
-        if READS == "words":
-            IN_WORDS: gl.constexpr = row_layout(COLUMNS // 2, 4, WARPS)
-            found, begin = _words(from_ptr, rows_left, left, row_stride, ROWS, COLUMNS // 2, IN_WORDS)
-            following = gl.atomic_add(taken_ptr, 1, sem="relaxed", scope="gpu")  # while these are on their way
-            found = _shifted(found, begin, left, IN_WORDS)
+    while piece < pieces:
+        row, column, rows_left, left = _place(piece, rows, columns, WIDTH)
+        pitch_left = gl.minimum(pitch - column, WIDTH).to(gl.int32)
+        from_ptr = matrix_ptr + (row * row_stride + column * column_stride)
+        to_ptr = copy_ptr + (row * pitch + column)
+        if AHEAD:
+            buffer = buffers.index(copied % DEPTH)
+            async_copies.wait(DEPTH - 1)
+            found = buffer.load(IN_WORDS)
+            later = piece + DEPTH * shares
+            _ask_for(buffer, later, matrix_ptr, rows, columns, row_stride, WIDTH, IN_WORDS)
+            if READS == "words":
+                found = _shifted(found, _begin(from_ptr, row_stride, ROWS, IN_WORDS)[1])
             to_words_ptr = gl.multiple_of(to_ptr.to(gl.pointer_type(gl.int32), bitcast=True), 16)
+            found = _ended(found, left, IN_WORDS)
             _store(to_words_ptr, found, rows_left, pitch_left // 2, pitch // 2, IN_WORDS)
-            _copy_last(from_ptr, to_ptr, rows_left, left, row_stride, pitch, ROWS, WIDTH)
+            if READS == "words":
+                _copy_last(from_ptr, to_ptr, rows_left, left, row_stride, pitch, ROWS, WIDTH)
         else:
-            if READS == "eights":  # what the host found out, and the compiler is to know
-                stride = row_stride.to(gl.int64) // 8 * 8
-                found = _elements(from_ptr, rows_left, left // 8 * 8, stride, 1, ROWS, COLUMNS, STORED)
-            elif READS == "down":
+            if READS == "down":
                 DOWN: gl.constexpr = gl.BlockedLayout([1, 1], [32, 1], [1, WARPS], [0, 1])
                 found = _elements(from_ptr, rows_left, left, 1, column_stride, ROWS, COLUMNS, DOWN)
             else:
                 ALONE: gl.constexpr = row_layout(COLUMNS, 1, WARPS)
                 strides = row_stride.to(gl.int64), column_stride.to(gl.int64)
                 found = _elements(from_ptr, rows_left, left, strides[0], strides[1], ROWS, COLUMNS, ALONE)
-            following = gl.atomic_add(taken_ptr, 1, sem="relaxed", scope="gpu")  # as above
             _store(to_ptr, gl.convert_layout(found, STORED), rows_left, pitch_left, pitch.to(gl.int64), STORED)
         copied += 1
-        piece = following
-    return piece, copied, beyond
+        piece += shares
+    async_copies.wait(0)
+    return copied
+
+
+@gluon.jit
+def _pieces(rows, columns, READS: gl.constexpr):
+    """Return of how many pieces a copy is; none where nothing is copied."""
+    ROWS: gl.constexpr = piece_rows()
+    LINE: gl.constexpr = 64
+    if READS == "":
+        return 0
+    else:  # noqa: RET505 - Triton compiles one branch, and none after a return
+        return gl.cdiv(rows, ROWS) * gl.cdiv(gl.cdiv(columns, LINE) * LINE, piece_width(READS))
 
 
 @gluon.jit
@@ -215,6 +291,7 @@ def copy_operands(  # noqa: PLR0917 - a kernel's arguments
     a_column_stride,
     b_row_stride,
     b_column_stride,
+    shares,
     A_READS: gl.constexpr,
     B_READS: gl.constexpr,
 ):
@@ -235,6 +312,7 @@ def copy_operands(  # noqa: PLR0917 - a kernel's arguments
         a_column_stride: likewise.
         b_row_stride: likewise.
         b_column_stride: likewise.
+        shares: of the copies, as many as programs run at once.
         A_READS: "" where A is not copied. How it is read elsewhere: "eights" of elements at once, which 8 divides the
             strides, the columns and the start for; "words" of any that are next to each other in rows; "down" columns
             in which they are; "elements" alone.
@@ -242,24 +320,27 @@ def copy_operands(  # noqa: PLR0917 - a kernel's arguments
     """
     LINE: gl.constexpr = 64
     copied_ptr = counters_ptr + 1
-    piece = gl.atomic_add(counters_ptr, 1, sem="relaxed", scope="gpu")
-    copied = 0
-    pieces = 0
+    pieces_of_a, pieces_of_b = _pieces(M, K, A_READS), _pieces(b_rows, b_columns, B_READS)
     b_copy_ptr = copies_ptr
     if A_READS != "":
-        piece, copied, pieces = _copy(
-            piece, 0, counters_ptr, a_ptr, copies_ptr, M, K, a_row_stride, a_column_stride, A_READS
-        )
         b_copy_ptr += M.to(gl.int64) * gl.cdiv(K, LINE) * LINE
-    if B_READS != "":
-        piece, more, pieces = _copy(
-            piece, pieces, counters_ptr, b_ptr, b_copy_ptr, b_rows, b_columns, b_row_stride, b_column_stride, B_READS
-        )
-        copied += more
-    _order_for_loads()
-    tl.debug_barrier()  # every thread's elements are there before one thread says so
-    gl.atomic_add(copied_ptr, copied, sem="release", scope="gpu")
-    while gl.atomic_add(copied_ptr, 0, sem="acquire", scope="gpu") < pieces:
+    share = gl.atomic_add(counters_ptr, 1, sem="relaxed", scope="gpu")
+    while share < shares:
+        copied = 0
+        if A_READS != "":
+            copied += _copy(
+                share, pieces_of_a, shares, a_ptr, copies_ptr, M, K, a_row_stride, a_column_stride, A_READS
+            )  # fmt: skip
+        if B_READS != "":
+            copied += _copy(
+                (share + shares - pieces_of_a % shares) % shares, pieces_of_b, shares, b_ptr, b_copy_ptr,
+                b_rows, b_columns, b_row_stride, b_column_stride, B_READS,
+            )  # fmt: skip
+        _order_for_loads()
+        tl.debug_barrier()  # every thread's elements are there before one thread says so
+        gl.atomic_add(copied_ptr, copied, sem="release", scope="gpu")
+        share = gl.atomic_add(counters_ptr, 1, sem="relaxed", scope="gpu")
+    while gl.atomic_add(copied_ptr, 0, sem="acquire", scope="gpu") < pieces_of_a + pieces_of_b:
         pass
     _order_for_loads()
 

@@ -214,6 +214,7 @@ def _persistent(operands: Operands, out: torch.Tensor, config: HopperConfig, c_w
             K,
             schedule.shared,
             *operands.strides,
+            processors * config.per_processor,
         ),
         constants={
             **config.constants(schedule, by_columns=operands.by_columns),
@@ -256,10 +257,13 @@ def _short(operands: Operands, out: torch.Tensor, config: ShortConfig, c_width: 
 
     tiles = config.tiles(M, N)
     processors = torch.cuda.get_device_properties(device).multi_processor_count
-    copying = processors * config.per_processor if operands.elements else 0  # more programs than tiles copy, too
+    # More programs than tiles copy, too; but as many on each multiprocessor as have a tile there, or two tiles come to
+    # one, and none to another.
+    each = min(config.per_processor, math.ceil(math.prod(tiles) / processors))
+    copiers = processors * each
     return Prepared(
         kernel=hopper_copying_short_kernel,
-        grid=(max(math.prod(tiles), copying),),
+        grid=(max(math.prod(tiles), copiers if operands.elements else 0),),
         arguments=(
             operands.map_of_a(memory, config.block_m, config.block_k),
             operands.map_of_b(memory, config.block_n, config.block_k),
@@ -274,6 +278,7 @@ def _short(operands: Operands, out: torch.Tensor, config: ShortConfig, c_width: 
             K,
             *tiles,
             *operands.strides,
+            copiers,
         ),
         constants={
             **config.constants(by_columns=operands.by_columns),

@@ -22,7 +22,7 @@ from flopwatch.kernels.hopper_short_kernel import multiply_tile
 
 @gluon.jit(
     do_not_specialize=[
-        "M", "N", "K", "shared", "a_row_stride", "a_column_stride", "b_row_stride", "b_column_stride",
+        "M", "N", "K", "shared", "a_row_stride", "a_column_stride", "b_row_stride", "b_column_stride", "copiers",
     ]
 )  # fmt: skip
 def hopper_copying_kernel(  # noqa: PLR0917 - a kernel's arguments
@@ -43,6 +43,7 @@ def hopper_copying_kernel(  # noqa: PLR0917 - a kernel's arguments
     a_column_stride,
     b_row_stride,
     b_column_stride,
+    copiers,
     STAGES: gl.constexpr,
     CONSUMERS: gl.constexpr,
     SLICES: gl.constexpr,
@@ -80,7 +81,7 @@ def hopper_copying_kernel(  # noqa: PLR0917 - a kernel's arguments
     if A_READS != "" or B_READS != "":
         copy_operands(
             a_ptr, b_ptr, copies_ptr, counters_ptr, M, K, N if B_BY_COLUMNS else K, K if B_BY_COLUMNS else N,
-            a_row_stride, a_column_stride, b_row_stride, b_column_stride, A_READS, B_READS,
+            a_row_stride, a_column_stride, b_row_stride, b_column_stride, copiers, A_READS, B_READS,
         )  # fmt: skip
     hopper_matmul_kernel(
         a_desc, b_desc, c, parts_ptr, flags_ptr, None, None, M, N, K, shared,
@@ -94,6 +95,7 @@ def hopper_copying_kernel(  # noqa: PLR0917 - a kernel's arguments
 @gluon.jit(
     do_not_specialize=[
         "M", "N", "K", "tiles_m", "tiles_n", "a_row_stride", "a_column_stride", "b_row_stride", "b_column_stride",
+        "copiers",
     ]
 )  # fmt: skip
 def hopper_copying_short_kernel(  # noqa: PLR0917 - a kernel's arguments
@@ -115,6 +117,7 @@ def hopper_copying_short_kernel(  # noqa: PLR0917 - a kernel's arguments
     a_column_stride,
     b_row_stride,
     b_column_stride,
+    copiers,
     STAGES: gl.constexpr,
     B_BY_COLUMNS: gl.constexpr,
     TURNED: gl.constexpr,
@@ -131,7 +134,7 @@ def hopper_copying_short_kernel(  # noqa: PLR0917 - a kernel's arguments
     if A_READS != "" or B_READS != "":
         copy_operands(
             a_ptr, b_ptr, copies_ptr, counters_ptr, M, K, N if B_BY_COLUMNS else K, K if B_BY_COLUMNS else N,
-            a_row_stride, a_column_stride, b_row_stride, b_column_stride, A_READS, B_READS,
+            a_row_stride, a_column_stride, b_row_stride, b_column_stride, copiers, A_READS, B_READS,
         )  # fmt: skip
     tile_m = gl.program_id(0) % tiles_m
     tile_n = gl.program_id(0) // tiles_m

@@ -20,6 +20,10 @@ DEPTH = 64
 #: of 1000 elements are read fast without copies since, `flopwatch.kernels.eights`).
 SCRATCH_FROM = 2**31
 SCRATCH_INTENSITY = 256
+#: Likewise where one launch copies and multiplies. With 148 and 182 that took 0.56 of the plain kernel's time without
+#: copies, with 154 as long, with 124 0.92, and with 126 1.36, where no cache holds B (160 and 200x4097x4099,
+#: 8191x160x8191, 128x8191x8191, 128x16385x16384; ``evidence/h100/matmul-held-out-odd-2026-11-27.json``).
+COPYING_INTENSITY = 140
 #: Elements of 16 bits in a line of memory, 128 bytes that a GPU fetches at once, and in a sector, a quarter of it.
 LINE, SECTOR = 64, 16
 #: B is copied so that its rows begin with lines where A has so many rows, and there are so many multiply-adds. Such
@@ -71,14 +75,21 @@ def is_aligned(pointer: int, strides: tuple[int, ...]) -> bool:
     return pointer % ALIGNMENT == 0 and 1 in strides and max(strides) % ALIGNMENT == 0
 
 
-def is_worth_scratch(M: int, N: int, K: int) -> bool:
-    """Tell whether a product gains more by fast reads than copies of its operands and of its result cost.
+def is_worth_scratch(M: int, N: int, K: int, *, within_launch: bool = False) -> bool:
+    """Tell whether a product gains more by fast reads than copies of its operands cost, and one of its result.
+
+    Args:
+        M: rows of A.
+        N: columns of B.
+        K: columns of A.
+        within_launch: whether the launch that multiplies makes the copies.
 
     >>> is_worth_scratch(777, 1234, 5678), is_worth_scratch(1000, 1000, 1000), is_worth_scratch(64, 8191, 8191)
     (True, False, False)
     """
     work = M * N * K
-    return work >= SCRATCH_FROM and work >= SCRATCH_INTENSITY * (M * K + K * N + M * N)
+    intensity = COPYING_INTENSITY if within_launch else SCRATCH_INTENSITY
+    return work >= SCRATCH_FROM and work >= intensity * (M * K + K * N + M * N)
 
 
 def scratch_copies(a: torch.Tensor, b: torch.Tensor) -> tuple[CopyLayout, CopyLayout]:

@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig, can_step
 from flopwatch.kernels.thin_matmul import MOST_ROWS
 
-#: Multiplications from which the short kernel is taken, and below which: 256 cubed is the least that was timed, and at
-#: 256x8192x8192 and 4096x1024x8192 it lost 7 and 9 % to the persistent one
-#: (``evidence/h100/matmul-held-out-2026-11-25-first.json`` and ``-second.json``).
-SHORT_FEWEST, SHORT_MOST = 2**24, 2**34
+#: Multiplications from which the short kernel is taken: 256 cubed is the least that was timed.
+SHORT_FEWEST = 2**24
 #: More tiles than multiprocessors have to fill such a part of two rounds, or of the places that there are at once. With
 #: this the choice loses 3 % to the fastest of what was timed, in the mean (``python -m evidence.short_tiles judge``).
 _FULL = 0.75
@@ -113,7 +111,7 @@ def wave_config(
     'short 144x128x64 s4 w4 x1 turned tma pdl'
     >>> wave_config(4096, 4096, 4096, processors=132)
     """
-    if not SHORT_FEWEST <= m * n * k < SHORT_MOST or (m <= MOST_ROWS and n > _NARROW * processors):
+    if m * n * k < SHORT_FEWEST or (m <= MOST_ROWS and n > _NARROW * processors):
         return None
     tiles = [
         tile
