@@ -80,7 +80,7 @@ BY_COLUMNS = " columns"
 #: Of a group: B lies so, and its columns are no multiple of 8, as in vocabularies: no tensor map describes C.
 ODD_COLUMNS = " odd columns"
 #: Operands that are copied in the launch of their product, of few rows or columns; of 128 rows calls leave them as they
-#: are, and these tell why.
+#: are, since one of the three of these loses by that.
 ODD = " odd, few rows or columns"
 #: Products that nothing was fitted to: of transformers' layers, of few rows and many, of sides between powers of two;
 #: those that are over in microseconds; those of few rows; with B by columns, what tables have by rows alone; and with

@@ -21,9 +21,10 @@ def half(*shape: int) -> torch.Tensor:
     return torch.empty(shape, device="cuda", dtype=torch.float16).fill_(0.5)
 
 
-def product(m: int, n: int, k: int) -> Callable[[], torch.Tensor]:
+def product(m: int, n: int, k: int, blocks: tuple[int, int, int] | None = None) -> Callable[[], torch.Tensor]:
     a, b = half(m, k), half(k, n)
-    return lambda: triton_matmul(a, b)
+    block_m, block_n, block_k = blocks or (None, None, None)
+    return lambda: triton_matmul(a, b, block_m, block_n, block_k)
 
 
 def product_fp8(side: int) -> Callable[[], torch.Tensor]:
@@ -57,10 +58,8 @@ ON_GPU: dict[str, tuple[Callable[[], Callable[[], torch.Tensor]], str]] = {
     "triton_matmul, short": (lambda: product(1024, 1024, 1024), "hopper_short_kernel"),
     "triton_matmul, tiles shared": (lambda: product(2560, 2560, 2560), "hopper_matmul_kernel"),
     "triton_matmul, few rows": (lambda: product(16, 4096, 4096), "thin_matmul_kernel"),
-    "triton_matmul, copies": (
-        lambda: product(320, 2049, 4099),
-        "copy_kernel hopper_short_kernel copy_kernel",
-    ),
+    "triton_matmul, copies": (lambda: product(320, 2049, 4099, (64, 128, 64)), "copy_kernel matmul_kernel copy_kernel"),
+    "triton_matmul, few rows in one launch": (lambda: product(320, 2049, 4099), "hopper_copying_short_kernel"),
     "triton_matmul, copies in one launch": (lambda: product(4095, 4097, 515), "hopper_copying_kernel"),
     "triton_matmul, short, in one launch": (lambda: product(777, 1234, 5678), "hopper_copying_short_kernel"),
     "triton_matmul, a copy of B": (lambda: product(2504, 2504, 2504), "hopper_copying_kernel"),

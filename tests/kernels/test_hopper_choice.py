@@ -59,6 +59,10 @@ def test_large_products_of_copies_take_the_short_kernel_where_the_persistent_one
     assert chosen(300, 16385, 16384, in_lines=True) is ShortConfig
     assert chosen(300, 16385, 16384, in_lines=False) is HopperConfig, "not of what is no copy"
     assert chosen(2047, 2049, 8191, in_lines=True) is HopperConfig
+    assert chosen(1025, 4097, 8191, in_lines=True) is ShortConfig, "1.27 of the persistent kernel's time, predicted"
+    assert chosen(4095, 1025, 8191, in_lines=True) is HopperConfig, "1.35"
+    assert product_config(304, 2049, 32769, processors=132) is None
+    assert chosen(304, 2049, 32769, in_lines=True) is ShortConfig, "the persistent one would be idle too much"
 
 
 def test_columns_that_are_no_multiple_of_a_line_cost_more_where_b_lies_by_rows() -> None:

@@ -45,7 +45,7 @@ SHORT_WIDE, SHORT_HIGH, SHORT_ONE = (
     "short 144x128x64 s4 w4 x1 turned tma",
     "short 64x128x64 s3 w4 x3 tma",
 )
-#: A, B and C as (rows, columns, how it lies): by rows, by columns, or in every other column.
+#: A, B and C as (rows, columns, how it lies): by rows, by columns, in every other column, or in rows with room between.
 LAYOUTS = {
     "odd": ((333, 1027, "rows"), (1027, 521, "rows")),
     "even": ((333, 1026, "rows"), (1026, 522, "rows")),
@@ -57,15 +57,18 @@ LAYOUTS = {
     "B alone": ((333, 1024, "rows"), (1024, 521, "rows")),
     "C alone": ((333, 1024, "rows"), (1024, 521, "columns")),
     "every other": ((333, 1027, "others"), (1027, 521, "others")),
+    "room between": ((333, 1027, "room"), (1027, 520, "room")),
 }
 
 
 def operands(device: str, *matrices: tuple[int, int, str]) -> list[torch.Tensor]:
     found = []
     for rows, columns, lies in matrices:
-        shape = {"rows": (rows, columns), "columns": (columns, rows), "others": (rows, 2 * columns)}[lies]
+        width = {"others": 2 * columns, "room": columns + 24}.get(lies, columns)
+        shape = (columns, rows) if lies == "columns" else (rows, width)
         whole = torch.empty(shape, device=device, dtype=torch.float16)
-        found.append({"rows": whole, "columns": whole.T, "others": whole[:, ::2]}[lies])
+        views = {"rows": whole, "columns": whole.T, "others": whole[:, ::2], "room": whole[:, :columns]}
+        found.append(views[lies])
     return found
 
 
@@ -84,7 +87,8 @@ from tests.kernels.test_hopper_copying import CONFIGS, LAYOUTS, operands
 
 with pretend_gpu("h200", tensors="meta") as recorder:
     for layout, config in zip(sys.argv[1::2], sys.argv[2::2]):
-        hopper_copying_matmul(*operands("cuda", *LAYOUTS[layout]), CONFIGS[config])
+        in_lines = layout == "A alone"
+        hopper_copying_matmul(*operands("cuda", *LAYOUTS[layout]), CONFIGS[config], copies_b=in_lines)
 print("facts", to_json(kernel_facts(recorder)).decode())
 for launch in recorder.launches:
     ptx = recorder.compiled[launch.binary_hash].asm["ptx"]
@@ -119,6 +123,7 @@ def compiled() -> list[str]:
         ("odd columns of A", SHARED),
         ("C alone", WHOLE),
         ("odd", "64x32x64 s8 w1 c1/1 g8 whole x2"),  # C in fewer columns than a step of A has
+        ("A alone", WHOLE),  # and B in lines
         ("odd", SHORT_WIDE),
         ("even", SHORT_HIGH),
         ("C alone", SHORT_ONE),
@@ -130,7 +135,7 @@ def test_it_fits_and_spills_nothing(compiled: list[str]) -> None:
     (line,) = [line for line in compiled if line.startswith("facts ")]
     facts = from_json(line.removeprefix("facts ").encode(), tuple[KernelFacts, ...])
 
-    assert [fact.kernel for fact in facts] == 5 * ["hopper_copying_kernel"] + 3 * ["hopper_copying_short_kernel"]
+    assert [fact.kernel for fact in facts] == 6 * ["hopper_copying_kernel"] + 3 * ["hopper_copying_short_kernel"]
     for fact in facts:
         assert fact.spill_bytes == 0
         assert fact.shared_bytes is not None
@@ -145,6 +150,7 @@ def test_it_reads_and_writes_as_wide_as_it_can(compiled: list[str]) -> None:
         "memory 10 b16 | b16 v4.b32",
         "memory | b16",
         "memory 10 | b16 v4.b32",
+        "memory 10 | v4.b32",
         "memory 10 | b16 v4.b32",
         "memory 10 | b32 v4.b32",
         "memory | b16",
@@ -156,9 +162,9 @@ def test_what_is_loaded_comes_after_what_all_programs_have_stored(compiled: list
     orders = [line.removeprefix("order ") for line in compiled if line.startswith("order")]
     made = re.compile(r"fence (barrier )+release .*acquire (barrier )*fence True")
 
-    assert [place for place, order in enumerate(orders) if not made.fullmatch(order)] == [3, 7], orders
+    assert [place for place, order in enumerate(orders) if not made.fullmatch(order)] == [3, 8], orders
     assert orders[3] == "False", "nothing is copied"
-    assert "acquire" not in orders[7], "nor here"
+    assert "acquire" not in orders[8], "nor here"
 
 
 @pytest.fixture
@@ -301,6 +307,7 @@ def test_operands_that_are_far_apart_are_read_alone() -> None:
 
     assert [read(2**22 - 1, 1), read(2**22 + 1, 1)] == ["words", "elements"]
     assert [read(1, 2**22 - 1), read(1, 2**22 + 1)] == ["down", "elements"]
+    assert [read(2**22 - 8, 1, columns=16), read(2**22 + 8, 1, columns=16)] == ["eights", "elements"]
     assert read(16, 2) == "elements"
     assert [read(9, 1), read(7, 1), read(0, 1), read(9, 1, columns=7)] == ["words", *3 * ["elements"]]
 
@@ -356,12 +363,15 @@ def test_a_product_of_too_many_columns_is_refused() -> None:
         prepare_hopper_copying(a, b, out, CONFIGS[WHOLE])
 
 
-#: Draws operands, multiplies them twice past poison and with other numbers, prints the largest error of each product;
-#: then the same from streams that overlap.
+#: Draws operands, multiplies them twice past poison and with other numbers, prints the largest error of each product:
+#: on all multiprocessors, and on eight of them, whose shares are of many pieces, or which take three each; then the
+#: same from streams that overlap.
 PROGRAM = """
 import sys
 import torch
-from flopwatch.kernels.hopper_copying import hopper_copying_matmul
+from dataclasses import replace
+from types import SimpleNamespace
+from flopwatch.kernels.hopper_copying import hopper_copying_matmul, prepare_hopper_copying
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.measure.numbers import difference
 from flopwatch.poison import PoisonedAllocations
@@ -376,6 +386,20 @@ def check(name, a, b, c):
 
 """
 NUMBERS = """
+found = torch.cuda.get_device_properties()
+eight = {name: getattr(found, name) for name in dir(found) if name[0] != "_"} | {"multi_processor_count": 8}
+
+def on_eight(a, b, copies_b, shares):
+    all_of_them = torch.cuda.get_device_properties
+    torch.cuda.get_device_properties = lambda *_: SimpleNamespace(**eight)
+    try:
+        c = torch.empty(a.shape[0], b.shape[1], device="cuda", dtype=a.dtype)
+        launch = prepare_hopper_copying(a, b, c, config, copies_b=copies_b)
+        replace(launch, arguments=(*launch.arguments[:-1], shares * launch.arguments[-1])).launch()
+    finally:
+        torch.cuda.get_device_properties = all_of_them
+    return c
+
 for name, matrices in LAYOUTS.items():
     for copies_b in (False, True):
         a, b = operands("cuda", *matrices)
@@ -384,6 +408,10 @@ for name, matrices in LAYOUTS.items():
             with PoisonedAllocations():
                 c = hopper_copying_matmul(a, b, config, copies_b=copies_b)
             check(f"{name}, {call}", a, b, c)
+        for shares in (1, 3):
+            with PoisonedAllocations():
+                c = on_eight(a, b, copies_b, shares)
+            check(f"{name}, on eight in {shares}", a, b, c)
 a, b = (each.to(torch.bfloat16) for each in (a, b))
 check("bfloat16", a, b, hopper_copying_matmul(a, b, config))
 """
@@ -433,7 +461,7 @@ print("differ", float(sum(not torch.equal(expected[place % 4], each) for place, 
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("sizes", ["4095x4097x515", "777x1235x2051", "777x1235x3001"])
+@pytest.mark.parametrize("sizes", ["4095x4097x515", "777x1235x2307", "777x1235x3001"])
 def test_calls_that_overlap_and_graphs_give_the_same_bits(sizes: str) -> None:
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("the kernel is for the architecture sm_90")

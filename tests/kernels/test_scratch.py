@@ -191,6 +191,7 @@ def test_b_is_worth_lines_where_its_rows_begin_within_sectors_and_are_read_often
     assert not is_worth(4104, 11008, 4104, by_columns=True), "columns begin with lines"
     assert is_worth(5000, 5000, 4096, stride=4104)
     assert not is_worth(5000, 4100, 5000, stride=4104, by_columns=True), "16 bytes end elsewhere"
+    assert not is_worth(5000, 5000, 4096, stride=2**22 + 8), "32 bits do not count the bytes of 64 rows"
 
 
 @pytest.mark.parametrize("by_columns", [False, True])
@@ -237,6 +238,13 @@ def test_a_launch_of_its_own_for_copies_is_worth_it_for_more_rows_alone(monkeypa
     assert isinstance(found(160, routed=True), Copying)
     assert found(160, routed=False) is None
     assert found(130, routed=True) is None
+
+
+def test_what_maps_describe_is_left_to_what_it_took_where_few_rows_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_hopper(monkeypatch)
+    a, b = (torch.empty(each, dtype=torch.float16, device="meta") for each in ((200, 4104), (4099, 8192)))
+
+    assert copies.copies_worth_making(a[:, :4099], b, routed=True) is None
 
 
 def test_a_tile_is_chosen_as_what_is_multiplied_lies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,9 +381,10 @@ def test_what_is_launched_without_memory_for_a_workspace_is_not_kept(
 @pytest.mark.parametrize(
     ("shape", "by_columns", "launches"),
     [
-        ((320, 2049, 4099), False, 3),
+        ((320, 2049, 4099), False, 3),  # in given blocks
         ((320, 2049, 4099), True, 3),
         ((320, 2048, 4099), False, 2),  # with nothing to cut off
+        ((320, 2049, 4099), False, 1),
         ((777, 1234, 5678), False, 1),  # which copies, multiplies, and leaves out
         ((777, 1235, 5679), True, 1),
         ((4095, 4097, 515), False, 1),
@@ -395,12 +404,13 @@ def test_what_is_launched_again_copies_what_operands_have_then(
     of_b = (n, k) if by_columns else (k, n)
     a, b = (torch.randn(each, device="cuda").half() for each in ((m, k), of_b))
     b = b.T if by_columns else b
-    triton_matmul(a, b)
+    blocks = (64, 128, 64) if launches > 1 else ()
+    triton_matmul(a, b, *blocks)
     for x in (a, b):
         x.normal_()
     again = launched_again(monkeypatch)
 
-    error = difference(triton_matmul(a, b), matmul_reference(a, b)).max_diff_eps
+    error = difference(triton_matmul(a, b, *blocks), matmul_reference(a, b)).max_diff_eps
 
     assert error is not None
     assert error <= 1.0

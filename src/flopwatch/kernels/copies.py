@@ -53,8 +53,8 @@ def copies_worth_making(a: torch.Tensor, b: torch.Tensor, *, routed: bool) -> Co
     (M, K), N = a.shape, b.shape[1]
     in_lines = is_worth_lines(b, M)
     is_readable = are_readable((a.data_ptr(), b.data_ptr()), (M, N, K), a.stride(), b.stride())
-    reads_slowly = not is_readable and is_worth_scratch(M, N, K, within_launch=True)
     is_described = has_mapped_rows(a) and (has_mapped_rows(b) or has_mapped_rows(b.T))
+    reads_slowly = not is_readable and is_worth_scratch(M, N, K, within_launch=not is_described)
     is_odd = is_described and N % 8 != 0 and min(M, N) >= ODD_FROM
     is_worth = reads_slowly or is_odd or (in_lines and can_multiply(a, b))
     config = None

@@ -55,7 +55,7 @@ _SHARED = 1.05
 #: persistent one (``evidence/h100/matmul-held-out-2026-11-25-first.json`` and ``-second.json``).
 _SHORT_MOST = 2**34
 #: Of copies larger products take it, too, where it is predicted to take at most so many times as long as the persistent
-#: one: with 0.99 to 1.27 it took 0.90 to 1.00 of its time, and with 1.35 and 1.43 1.09 and 1.12 of it (decision 16).
+#: one: with 0.99 to 1.27 it took 0.90 to 1.00 of its time, and with 1.35 and 1.43 1.10 and 1.13 of it (decision 16).
 _OF_COPIES = 1.3
 #: Deeper products share no tiles: with those of the last wave shared, 4096x4096x16384 and 2048x4096x14336 took 5 to
 #: 10 % longer, and were predicted to take 3 % less (128x256 tiles, H200, 2026-11-22 and 23; decision 4).
@@ -140,8 +140,10 @@ def product_config(
     if of_a_wave is not None and m * n * k < _SHORT_MOST:
         return of_a_wave
     persistent = _persistent_config(m, n, k, processors)
-    if of_a_wave is None or persistent is None or not in_lines:
+    if of_a_wave is None or not in_lines:
         return persistent
+    if persistent is None:
+        return of_a_wave
     cycles = wave_cycles(of_a_wave, m, n, k, processors=processors, by_columns=by_columns, in_lines=True)
     most = _OF_COPIES * predicted_cycles(persistent, m, n, k, processors=processors)
     return of_a_wave if cycles <= most else persistent

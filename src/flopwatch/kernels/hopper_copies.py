@@ -2,7 +2,7 @@
 
 A program takes a share of what is to be copied, and then another, while there are any; and waits until all of it is
 there. What it waits for is being copied by programs that run: nobody waits for one that has not begun, so that it does
-not matter how many of them run at once. Where as many do as there are shares, each has one.
+not matter how many of them run at once. Where as many begin at once as there are shares, each has one.
 
 A share's pieces lie as far apart as there are shares: what programs read at about the same time is close together.
 Pieces of rows whose elements are next to each other come into shared memory, some while others are stored.
@@ -262,7 +262,8 @@ def _copy(  # noqa: PLR0917 - as above
             _store(to_ptr, gl.convert_layout(found, STORED), rows_left, pitch_left, pitch.to(gl.int64), STORED)
         copied += 1
         piece += shares
-    async_copies.wait(0)
+    if AHEAD:
+        async_copies.wait(0)
     return copied
 
 
@@ -313,8 +314,8 @@ def copy_operands(  # noqa: PLR0917 - a kernel's arguments
         b_row_stride: likewise.
         b_column_stride: likewise.
         shares: of the copies, as many as programs run at once.
-        A_READS: "" where A is not copied. How it is read elsewhere: "eights" of elements at once, which 8 divides the
-            strides, the columns and the start for; "words" of any that are next to each other in rows; "down" columns
+        A_READS: "" where A is not copied. How it is read elsewhere: "words" of elements that are next to each other in
+            rows, "eights" where 8 divides strides, columns and the start, so that none are shifted; "down" columns
             in which they are; "elements" alone.
         B_READS: likewise.
     """

@@ -19,7 +19,7 @@ from flopwatch.kernels.hopper_rows import MOST_COLUMNS
 from flopwatch.kernels.hopper_short import ShortConfig
 from flopwatch.kernels.launch import empty_on_gpu
 from flopwatch.kernels.prepared import Prepared
-from flopwatch.kernels.scratch import LINE, rounded, width_of
+from flopwatch.kernels.scratch import FAR, LINE, WIDE, rounded, width_of
 from flopwatch.kernels.stream_k import Schedule
 from flopwatch.kernels.workspace import workspace_for
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 _FLAG_BYTES = 4
-#: Elements of 16 bits in 16 bytes; and from row to row or column to column: of a piece's 32 bits count the bytes.
-_WIDE, _FAR = 8, 2**22
 
 
 def is_too_wide(columns: int) -> bool:
@@ -53,11 +51,11 @@ def how_read(matrix: torch.Tensor) -> str:
     ('words', 'eights', 'down', 'elements')
     """
     row, column = matrix.stride()
-    if has_mapped_rows(matrix) and matrix.shape[1] % _WIDE == 0:
+    if has_mapped_rows(matrix) and matrix.shape[1] % WIDE == 0 and row < FAR:
         return "eights"
-    if row == 1 and column < _FAR:
+    if row == 1 and column < FAR:
         return "down"
-    return "words" if column == 1 and _WIDE <= matrix.shape[1] <= row < _FAR else "elements"
+    return "words" if column == 1 and WIDE <= matrix.shape[1] <= row < FAR else "elements"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,8 +21,9 @@ DEPTH = 64
 SCRATCH_FROM = 2**31
 SCRATCH_INTENSITY = 256
 #: Likewise where one launch copies and multiplies. With 148 and 182 that took 0.56 of the plain kernel's time without
-#: copies, with 154 as long, with 124 0.92, and with 126 1.36, where no cache holds B (160 and 200x4097x4099,
-#: 8191x160x8191, 128x8191x8191, 128x16385x16384; ``evidence/h100/matmul-held-out-odd-2026-11-27.json``).
+#: copies, and with 154 as long; below, it may be 0.61 (120), 0.92 (124) or 1.36 (126, where no cache holds B). The
+#: sizes are 160 and 200x4097x4099, 8191x160x8191, and 128 rows by 4097x4099, 8191x8191 and 16385x16384
+#: (``evidence/h100/matmul-held-out-odd-2026-11-27.json``).
 COPYING_INTENSITY = 140
 #: Elements of 16 bits in a line of memory, 128 bytes that a GPU fetches at once, and in a sector, a quarter of it.
 LINE, SECTOR = 64, 16
@@ -34,8 +35,8 @@ LINE, SECTOR = 64, 16
 LINES_ROWS, LINES_FROM = 2000, 15 * 10**9
 #: Elements of B, 64 MiB, beyond which twice the rows are asked for.
 LINES_LARGE = 2**25
-#: Elements of 16 bits in 16 bytes.
-_WIDE = 8
+#: Elements of 16 bits in 16 bytes; and from row to row, so many that 32 bits do not count the bytes of 64 rows.
+WIDE, FAR = 8, 2**22
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,7 +153,8 @@ def is_worth_lines(b: torch.Tensor, M: int) -> bool:
         (LINES_ROWS if b.numel() <= LINES_LARGE else 2 * LINES_ROWS) <= M
         and M * b.numel() >= LINES_FROM
         and rows.stride(0) % SECTOR != 0
-        and rows.shape[1] % _WIDE == rows.stride(0) % _WIDE == 0
+        and rows.stride(0) < FAR
+        and rows.shape[1] % WIDE == rows.stride(0) % WIDE == 0
     )
 
 
@@ -173,7 +175,7 @@ def width_of(strides: tuple[int, ...], *lengths: int) -> int:
     (2, 8, 1)
     """
     row, column = strides
-    return math.gcd(row, *lengths, _WIDE) if column == 1 else 1
+    return math.gcd(row, *lengths, WIDE) if column == 1 else 1
 
 
 def rounded(length: int, unit: int) -> int:
