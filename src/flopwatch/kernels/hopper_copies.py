@@ -117,24 +117,6 @@ def _begin(matrix_ptr, row_stride, ROWS: gl.constexpr, LAYOUT: gl.constexpr):
 
 
 @gluon.jit
-def _ask(buffer, matrix_ptr, rows, columns, row_stride, LAYOUT: gl.constexpr):  # noqa: PLR0917 - as above
-    """Have the first rows of a matrix come into shared memory, from the 16 bytes on in which each begins.
-
-    Words of two elements come, four at once, none of them past where a row or the matrix ends: `_copy_last` has the
-    elements that 16 bytes within the matrix do not hold.
-    """
-    ROWS: gl.constexpr = buffer.shape[0]
-    words_ptr, begin = _begin(matrix_ptr, row_stride, ROWS, LAYOUT)
-    row = gl.arange(0, ROWS, layout=gl.SliceLayout(1, LAYOUT))
-    word = gl.arange(0, buffer.shape[1], layout=gl.SliceLayout(0, LAYOUT))
-    end = begin + (gl.minimum(rows, 2 * ROWS) - 1 - row) * (2 * row_stride) + 2 * columns
-    room = gl.where(row < rows, gl.minimum((begin & 15) + 2 * columns, end - 15 - (begin >> 4 << 4)), 0)
-    there = (word // 4 * 16)[None, :] < room[:, None]
-    async_copies.load(buffer, words_ptr + ((begin >> 4 << 2)[:, None] + word[None, :]), mask=there)
-    async_copies.commit()
-
-
-@gluon.jit
 def _shifted(words, begin):
     """Return words that begin where their rows do; the last four of a row are none."""
     begin = gl.broadcast((begin & 15)[:, None], words)[0]
@@ -175,27 +157,44 @@ def _store(copy_ptr, values, rows, columns, pitch, LAYOUT: gl.constexpr):  # noq
 
 
 @gluon.jit
-def _place(piece, rows, columns, WIDTH: gl.constexpr):
+def _pitch(columns):
+    """Return how many elements a row of a copy has: whole lines."""
+    # Constants are named here: at those of a module Triton's dispatch looks in each launch, and none goes past it.
+    LINE: gl.constexpr = 64
+    return gl.cdiv(columns, LINE) * LINE
+
+
+@gluon.jit
+def _place(piece, rows, columns, READS: gl.constexpr):
     """Return the row and the column at which a piece begins; and how many of both there are from there on.
 
     There are no rows behind the last piece.
     """
-    # Constants are named here: at those of a module Triton's dispatch looks in each launch, and none goes past it.
-    ROWS: gl.constexpr = piece_rows()
-    LINE: gl.constexpr = 64
-    across = gl.cdiv(gl.cdiv(columns, LINE) * LINE, WIDTH)
-    row = (piece // across).to(gl.int64) * ROWS
-    column = (piece % across).to(gl.int64) * WIDTH
+    across = gl.cdiv(_pitch(columns), piece_width(READS))
+    row = (piece // across).to(gl.int64) * piece_rows()
+    column = (piece % across).to(gl.int64) * piece_width(READS)
     return row, column, gl.maximum(rows - row, 0).to(gl.int32), (columns - column).to(gl.int32)
 
 
 @gluon.jit
-def _ask_for(  # noqa: PLR0917 - as above
-    buffer, piece, matrix_ptr, rows, columns, row_stride, WIDTH: gl.constexpr, LAYOUT: gl.constexpr
+def _ask(  # noqa: PLR0917 - as above
+    buffer, piece, matrix_ptr, rows, columns, row_stride, READS: gl.constexpr, LAYOUT: gl.constexpr
 ):
-    """Have a piece come into shared memory; nothing, behind the last one."""
-    row, column, rows_left, columns_left = _place(piece, rows, columns, WIDTH)
-    _ask(buffer, matrix_ptr + (row * row_stride + column), rows_left, columns_left, row_stride, LAYOUT)
+    """Have rows of a piece come into shared memory, from the 16 bytes on in which each begins; none behind the last.
+
+    Words of two elements come, four at once, none of them past where a row or the matrix ends: `_copy_last` has the
+    elements that 16 bytes within the matrix do not hold.
+    """
+    ROWS: gl.constexpr = buffer.shape[0]
+    first_row, first_column, rows, columns = _place(piece, rows, columns, READS)
+    words_ptr, begin = _begin(matrix_ptr + (first_row * row_stride + first_column), row_stride, ROWS, LAYOUT)
+    row = gl.arange(0, ROWS, layout=gl.SliceLayout(1, LAYOUT))
+    word = gl.arange(0, buffer.shape[1], layout=gl.SliceLayout(0, LAYOUT))
+    end = begin + (gl.minimum(rows, 2 * ROWS) - 1 - row) * (2 * row_stride) + 2 * columns
+    room = gl.where(row < rows, gl.minimum((begin & 15) + 2 * columns, end - 15 - (begin >> 4 << 4)), 0)
+    there = (word // 4 * 16)[None, :] < room[:, None]
+    async_copies.load(buffer, words_ptr + ((begin >> 4 << 2)[:, None] + word[None, :]), mask=there)
+    async_copies.commit()
 
 
 @gluon.jit
@@ -220,21 +219,20 @@ def _copy(  # noqa: PLR0917 - as above
     COLUMNS: gl.constexpr = 64 if READS == "down" else 256
     WIDTH: gl.constexpr = piece_width(READS)
     DEPTH: gl.constexpr = 4
-    LINE: gl.constexpr = 64
     WARPS: gl.constexpr = gl.num_warps()
     STORED: gl.constexpr = row_layout(COLUMNS, 8, WARPS)
     IN_WORDS: gl.constexpr = row_layout(COLUMNS // 2, 4, WARPS)
     AHEAD: gl.constexpr = comes_ahead(READS)
-    pitch = gl.cdiv(columns, LINE) * LINE
+    pitch = _pitch(columns)
     if AHEAD:
         IN_ROWS: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
         buffers = gl.allocate_shared_memory(gl.int32, [DEPTH, ROWS, COLUMNS // 2], IN_ROWS)
         for place in gl.static_range(DEPTH):
             later = piece + place * shares
-            _ask_for(buffers.index(place), later, matrix_ptr, rows, columns, row_stride, WIDTH, IN_WORDS)
+            _ask(buffers.index(place), later, matrix_ptr, rows, columns, row_stride, READS, IN_WORDS)
     copied = 0
     while piece < pieces:
-        row, column, rows_left, left = _place(piece, rows, columns, WIDTH)
+        row, column, rows_left, left = _place(piece, rows, columns, READS)
         pitch_left = gl.minimum(pitch - column, WIDTH).to(gl.int32)
         from_ptr = matrix_ptr + (row * row_stride + column * column_stride)
         to_ptr = copy_ptr + (row * pitch + column)
@@ -243,7 +241,7 @@ def _copy(  # noqa: PLR0917 - as above
             async_copies.wait(DEPTH - 1)
             found = buffer.load(IN_WORDS)
             later = piece + DEPTH * shares
-            _ask_for(buffer, later, matrix_ptr, rows, columns, row_stride, WIDTH, IN_WORDS)
+            _ask(buffer, later, matrix_ptr, rows, columns, row_stride, READS, IN_WORDS)
             if READS == "words":
                 found = _shifted(found, _begin(from_ptr, row_stride, ROWS, IN_WORDS)[1])
             to_words_ptr = gl.multiple_of(to_ptr.to(gl.pointer_type(gl.int32), bitcast=True), 16)
@@ -270,12 +268,10 @@ def _copy(  # noqa: PLR0917 - as above
 @gluon.jit
 def _pieces(rows, columns, READS: gl.constexpr):
     """Return of how many pieces a copy is; none where nothing is copied."""
-    ROWS: gl.constexpr = piece_rows()
-    LINE: gl.constexpr = 64
     if READS == "":
         return 0
     else:  # noqa: RET505 - Triton compiles one branch, and none after a return
-        return gl.cdiv(rows, ROWS) * gl.cdiv(gl.cdiv(columns, LINE) * LINE, piece_width(READS))
+        return gl.cdiv(rows, piece_rows()) * gl.cdiv(_pitch(columns), piece_width(READS))
 
 
 @gluon.jit
@@ -319,12 +315,11 @@ def copy_operands(  # noqa: PLR0917 - a kernel's arguments
             in which they are; "elements" alone.
         B_READS: likewise.
     """
-    LINE: gl.constexpr = 64
     copied_ptr = counters_ptr + 1
     pieces_of_a, pieces_of_b = _pieces(M, K, A_READS), _pieces(b_rows, b_columns, B_READS)
     b_copy_ptr = copies_ptr
     if A_READS != "":
-        b_copy_ptr += M.to(gl.int64) * gl.cdiv(K, LINE) * LINE
+        b_copy_ptr += M.to(gl.int64) * _pitch(K)
     share = gl.atomic_add(counters_ptr, 1, sem="relaxed", scope="gpu")
     while share < shares:
         copied = 0
