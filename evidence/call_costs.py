@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from evidence.page import table
+from evidence.peers import ROOT, fingerprint
 from flopwatch.cli.output_file import claim
 from flopwatch.errors import FlopwatchError, MachineError
 from flopwatch.measure.machine import Machine, read_machine
@@ -30,8 +31,13 @@ class Measurement(Protocol):
     def date(self) -> str:
         """When it was made."""
 
+    @property
+    def kernels(self) -> str:
+        """A fingerprint of the kernels; "" in files that are older than this."""
+
 
 Kept = TypeVar("Kept", bound=Measurement)
+_KERNELS = "src/flopwatch/kernels"
 
 
 def require_one() -> None:
@@ -43,13 +49,13 @@ def require_one() -> None:
     require_gpu(lambda why: MachineError("calls are timed on a GPU", why=why, todo="run this where there is one"))
 
 
-def present_machine() -> tuple[Machine, str]:
-    """Return the machine, with the GPU that torch takes, and the date."""
+def present_machine() -> tuple[Machine, str, str]:
+    """Return the machine, with the GPU that torch takes, the date, and a fingerprint of the kernels."""
     import torch  # noqa: PLC0415 - not where tables are made
 
     with Watch(str(torch.cuda.get_device_properties().uuid)) as watch:
         machine = read_machine(watch.gpu(), {"cuda": str(torch.version.cuda)})
-    return machine, dt.datetime.now(tz=dt.UTC).date().isoformat()
+    return machine, dt.datetime.now(tz=dt.UTC).date().isoformat(), fingerprint(ROOT, (_KERNELS,))
 
 
 def newest(folder: Path, stem: str, record: type[Kept]) -> Kept | None:
@@ -69,7 +75,8 @@ def _origin(found: Measurement) -> str:
     machine = found.machine
     gpu = machine.gpu.name if machine.gpu else "no GPU"
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
-    return f"{gpu}, {machine.cpu_model}; {versions}; {found.date}"
+    kernels = f"; kernels `{found.kernels}`" if found.kernels else ""
+    return f"{gpu}, {machine.cpu_model}; {versions}; {found.date}{kernels}"
 
 
 def run(

@@ -77,11 +77,12 @@ class FirstCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FirstCalls:
-    """All of them, on one machine."""
+    """All of them, on one machine, and a fingerprint of the kernels; "" in files that are older than this."""
 
     machine: Machine
     date: str
     calls: tuple[FirstCall, ...]
+    kernels: str = ""
     schema_version: int = SCHEMA_VERSION
 
 
@@ -156,7 +157,7 @@ def measure() -> Iterator[FirstCalls]:
         FlopwatchError: a call fails.
     """
     require_one()
-    machine, date = present_machine()
+    machine, date, kernels = present_machine()
     calls: list[FirstCall] = []
     for name in SIZES:
         with tempfile.TemporaryDirectory(prefix="flopwatch-") as cache:
@@ -164,7 +165,7 @@ def measure() -> Iterator[FirstCalls]:
         found = FirstCall(name=name, cold=(cold[0], cold[1]), warm=(warm[0], warm[1]), start=(cold_start, warm_start))
         calls.append(found)
         sys.stderr.write(f"{name}: {cold[0]:.2f} s, then {cold[1]:.2f} s; compiled before {warm[0]:.2f} s\n")
-        yield FirstCalls(machine=machine, date=date, calls=tuple(calls))
+        yield FirstCalls(machine=machine, date=date, kernels=kernels, calls=tuple(calls))
 
 
 def kept(folder: Path) -> FirstCalls | None:

@@ -21,7 +21,8 @@ MACHINE = Machine(gpu=None, versions={"torch": "2.11.0"}, cpu_model="Some Proces
 COSTS = LaunchCosts(
     machine=MACHINE,
     date="2026-11-25",
-    seconds={YARDSTICK: 20e-6, "triton_matmul": 22.3e-6, "flash_attention": 22.5e-6, "torch._scaled_mm": 60e-6},
+    seconds={YARDSTICK: 20e-6, "triton_matmul": 22.3e-6, "flash_attention": 22.5e-6, "torch._scaled_mm": 60e-6}
+    | {"triton_matmul of float32, converted": 40e-6},
 )
 
 
@@ -50,10 +51,14 @@ def test_the_goal_is_in_units_of_torch_matmul() -> None:
     text = told([None, COSTS])
 
     assert text.startswith("no GPU, Some Processor; torch 2.11.0; 2026-11-25:\n")
+    assert told([replace(COSTS, kernels="0123")]).startswith(
+        "no GPU, Some Processor; torch 2.11.0; 2026-11-25; kernels `0123`:\n"
+    )
     assert "| call | of the host | of torch.matmul's | goal: 1.12 |" in text
     assert "| triton_matmul | 22.30 µs | 1.11 | reached |" in text
     assert "| flash_attention | 22.50 µs | 1.12 | **not reached** |" in text
     assert "| torch._scaled_mm | 60.00 µs | 3.00 |  |" in text
+    assert "| triton_matmul of float32, converted | 40.00 µs | 2.00 |  |" in text
     assert told([None]).startswith("Not measured yet")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from tests.kernels.calls import launched_again
+from tests.kernels.on_stand_in import printed
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton import knobs
@@ -96,6 +97,34 @@ with FakeTensorMode():
     a8 = torch.empty((64, 64), device="cuda", dtype=torch.float8_e4m3fn)
     for out in torch.compile(layer, backend=backend, fullgraph=True)(a, a, q, k, seq_lens, a8, scale):
         print(*out.shape, out.dtype, out.device)
+"""
+
+#: On a stand-in for a GPU: prints of each call that converts its inputs whether its second time was launched past
+#: Triton's dispatch.
+CONVERTED = """
+import itertools
+import torch
+from benchmarks_host import stand_in
+from flopwatch.kernels import flash_attention, triton_matmul
+from flopwatch.kernels.launch import Launches
+
+past, again = [], Launches.again
+Launches.again = lambda *given: past.append(again(*given)) or past[-1]
+
+def call(*given, **others):
+    for _ in range(2):
+        past.clear()
+        given[0](*given[1:], **others)
+    print(past[-1] is not None)
+
+types = torch.float32, torch.bfloat16
+with stand_in.stand_in_gpu():
+    for dtype, out_dtype in itertools.product(types, (None, *types)):
+        q, seq_lens = stand_in.tensor(2, 4, 64, 64, dtype=dtype), stand_in.tensor(2, dtype=torch.int32)
+        call(flash_attention, q, q, q, out_dtype=out_dtype)
+        call(flash_attention, q, q, q, seq_lens=seq_lens, out_dtype=out_dtype)
+    a = stand_in.tensor(64, 64, dtype=torch.float32)
+    call(triton_matmul, a, a)
 """
 
 
@@ -410,6 +439,10 @@ def test_a_compiled_graph_has_one_node_for_each_call() -> None:
         "64 64 torch.float16 cuda:0",
         "64 64 torch.float32 cuda:0",
     ]
+
+
+def test_calls_that_convert_their_inputs_are_launched_again() -> None:
+    assert printed(CONVERTED) == ["True"] * 13
 
 
 @pytest.mark.parametrize("call", [vector_add, triton_matmul, flash_attention])

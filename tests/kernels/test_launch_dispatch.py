@@ -221,7 +221,7 @@ def test_a_launch_that_was_kept_is_the_one_that_triton_would_make() -> None:
 
     assert done.returncode == 0, done.stderr[-3000:]
     kept, dispatched = map(int, done.stdout.split())
-    # Those that copy or convert first end in a launch of the copies, which is not kept.
+    # Those that copy first end in a launch of the copies, which is not kept.
     assert kept > dispatched > 0
 
 

@@ -7,7 +7,7 @@ import torch
 from tests.kernels.on_stand_in import printed
 
 from flopwatch.kernels import flash_attention, seq_lens
-from flopwatch.kernels.seq_lens import address_if_checked, check_seq_lens
+from flopwatch.kernels.seq_lens import check_seq_lens, were_read
 
 S = 40
 
@@ -22,33 +22,28 @@ def q(cuda: str) -> torch.Tensor:
     return torch.zeros(3, 1, S, 16, device=cuda, dtype=torch.float16)
 
 
-def are_checked(given: torch.Tensor, positions: int, batch: int = 3, device: torch.device | None = None) -> bool:
-    return address_if_checked(given, torch.Size((batch, 1, positions, 16)), device or given.device) is not None
-
-
 def lengths(q: torch.Tensor, *values: int) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int32, device=q.device)
 
 
 def test_lengths_are_checked_once_and_again_when_torch_has_written_to_them(q: torch.Tensor) -> None:
     given = lengths(q, 7, 40, 0)
-    assert not are_checked(given, S)
+    assert not were_read(given, S)
     flash_attention(q, q, q, seq_lens=given)
-    assert are_checked(given, S)
-    assert are_checked(given, S + 1)
-    assert not are_checked(given, S - 1), "40 would be too long"
-    assert not are_checked(given, S, batch=4)
-    assert not are_checked(given.clone(), S)
-    assert not are_checked(given, S, device=torch.device("meta")), "check_seq_lens would refuse them"
-    assert address_if_checked(given, torch.Size((3,)), q.device) is None, "of one dimension there are no positions"
-    assert address_if_checked(given, q.shape, q.device) == given.data_ptr()
+    assert were_read(given, S)
+    assert were_read(given, S + 1)
+    assert not were_read(given, S - 1), "40 would be too long"
+    assert not were_read(given.clone(), S)
+    flat = q.flatten()
+    with pytest.raises(ValueError, match="q must be 3D or 4D, got 1D"):
+        flash_attention(flat, flat, flat, seq_lens=given)
 
     given[1] = S + 1
 
-    assert not are_checked(given, S)
+    assert not were_read(given, S)
     with pytest.raises(ValueError, match="between 0 and 40, got 41"):
         flash_attention(q, q, q, seq_lens=given)
-    assert not are_checked(given, S)
+    assert not were_read(given, S)
 
 
 def test_a_write_while_the_values_are_read_counts(q: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +57,7 @@ def test_a_write_while_the_values_are_read_counts(q: torch.Tensor, monkeypatch: 
     monkeypatch.setattr(torch.Tensor, "tolist", written_behind)
     check_seq_lens(given, q, q)
 
-    assert not are_checked(given, S)
+    assert not were_read(given, S)
 
 
 def test_a_write_through_a_view_counts(q: torch.Tensor) -> None:
@@ -72,7 +67,7 @@ def test_a_write_through_a_view_counts(q: torch.Tensor) -> None:
 
     view += 1
 
-    assert not are_checked(given, S)
+    assert not were_read(given, S)
 
 
 def test_what_is_assigned_to_the_data_of_a_tensor_is_another_one(q: torch.Tensor) -> None:
@@ -82,14 +77,20 @@ def test_what_is_assigned_to_the_data_of_a_tensor_is_another_one(q: torch.Tensor
 
     before = given.data
 
-    for other in (lengths(q, 41, 41, 41), before.view(torch.float32), before.view(3, 1), before[:2]):
+    for other, refusal in (
+        (lengths(q, 41, 41, 41), "between 0 and 40"),
+        (before.view(torch.float32), "must be int32"),
+        (before.view(3, 1), "must have length 3"),
+        (before[:2], "must have length 3"),
+    ):
         given.data = other
 
         assert given._version == writes, "torch does not count that"
-        assert not are_checked(given, S)
+        with pytest.raises((TypeError, ValueError), match=refusal):
+            flash_attention(q, q, q, seq_lens=given)
 
     given.data = before
-    assert are_checked(given, S)
+    assert were_read(given, S)
 
 
 def test_nothing_is_remembered_of_what_may_not_be_what_it_says(q: torch.Tensor) -> None:
@@ -99,7 +100,7 @@ def test_nothing_is_remembered_of_what_may_not_be_what_it_says(q: torch.Tensor) 
     given = lengths(q, 7, 40, 0).as_subclass(Odd)
     check_seq_lens(given, q, q)
 
-    assert not are_checked(given, S)
+    assert not were_read(given, S)
 
 
 def test_nothing_is_remembered_of_a_tensor_that_is_gone(q: torch.Tensor) -> None:
@@ -118,14 +119,14 @@ def test_another_tensor_with_the_id_of_one_that_is_gone_is_not_taken_for_it(q: t
     (entry,) = seq_lens._checked.values()
     seq_lens._checked[id(other)] = entry
 
-    assert not are_checked(other, S)
+    assert not were_read(other, S)
 
 
 def test_lengths_of_inference_mode_are_checked_each_time(q: torch.Tensor) -> None:
     with torch.inference_mode():
         given = lengths(q, 7, 40, 0)
         check_seq_lens(given, q, q)
-        assert not are_checked(given, S)
+        assert not were_read(given, S)
         given[0] = -1
         with pytest.raises(ValueError, match="got -1"):
             check_seq_lens(given, q, q)
@@ -169,6 +170,9 @@ with stand_in.stand_in_gpu():
     other = lengths[3:].clone().as_subclass(stand_in.StandInTensor)
     call(other)
     call(other)
+    given.data = strided.data
+    call(given)
+    call(given)
 """
 
 
@@ -179,4 +183,5 @@ def test_calls_with_lengths_are_launched_again_while_torch_writes_none() -> None
         *("3 True", "3 True"),  # read again, and launched as before
         *("4 False", "4 False"),  # those that are not contiguous are copied, and nothing is kept of that
         *("5 True", "5 True"),  # other lengths in the same place of a kernel
+        *("5 False", "5 False"),  # what begins where they did, and is not contiguous
     ]

@@ -10,11 +10,11 @@ import triton
 
 from flopwatch.kernels.attention_kernel import attention_kernel
 from flopwatch.kernels.configs import ATTENTION_AUTOTUNE, HEAD_DIMS
-from flopwatch.kernels.launch import ALIGNMENT, DEVICE, SHAPE, Launched, Launches, key_of
+from flopwatch.kernels.launch import SHAPE, Launched, Launches, key_of
 from flopwatch.kernels.layout import heads_and_layouts
 from flopwatch.kernels.operands import check_dtypes, check_on_one_gpu
 from flopwatch.kernels.routes import routed_attention
-from flopwatch.kernels.seq_lens import address_if_checked, check_seq_lens
+from flopwatch.kernels.seq_lens import check_seq_lens, were_read
 from flopwatch.kernels.tuner import Tuner, triton_configs
 
 if TYPE_CHECKING:
@@ -104,20 +104,22 @@ def _eager(  # noqa: PLR0917 - as `flash_attention`
     if attended is not None:
         return attended
     _check_operands(q, k, v, out_dtype)
+    dtype = torch.bfloat16 if q.dtype == out_dtype == torch.bfloat16 else torch.float16
+    if q.dtype != dtype:
+        return _eager(q.to(dtype), k.to(dtype), v.to(dtype), causal, sm_scale, seq_lens, out_dtype)
     if seq_lens is not None:
         check_seq_lens(seq_lens, q, k)
         key, attended = _again(q, k, v, seq_lens, others)
         if attended is not None:  # a call with other lengths launched it
             return attended
-        seq_lens = seq_lens.contiguous()
+        if not seq_lens.is_contiguous():
+            key, seq_lens = None, seq_lens.contiguous()  # what is launched reads a copy
     out = torch.empty(q.shape, device=q.device, dtype=out_dtype or OUT_DTYPE)
     if out.numel() == 0 or k.numel() == 0:
         return out.zero_()
-    dtype = torch.bfloat16 if q.dtype == out_dtype == torch.bfloat16 else torch.float16
+    operands = [q, k, v, out]
     if q.ndim == 3:  # noqa: PLR2004 - (B*H, S, D): every entry is a batch of one head
-        operands = [tensor.to(dtype).unsqueeze(1) for tensor in (q, k, v)] + [out.unsqueeze(1)]
-    else:
-        operands = [tensor.to(dtype) for tensor in (q, k, v)] + [out]
+        operands = [tensor.unsqueeze(1) for tensor in operands]
     B, H, S, D = operands[0].shape
     _, H_KV, S_KV, _ = operands[1].shape
     scale = 1 / math.sqrt(D) if sm_scale is None else float(sm_scale)
@@ -153,8 +155,7 @@ def _eager(  # noqa: PLR0917 - as `flash_attention`
                 tuner=_autotuned[D],
                 arrange=_without_lengths if seq_lens is None else _with_lengths,
             )
-        if q.dtype == dtype:  # else what is launched reads copies
-            _launches.keep(key, launched, out)
+        _launches.keep(key, launched, out)
     return out
 
 
@@ -163,20 +164,18 @@ def _again(
 ) -> tuple[tuple[Hashable, ...] | None, torch.Tensor | None]:
     """Return the key of a call, and what is computed by launching again what was launched for it, if anything was.
 
-    There is no key with lengths that were not checked, or of which the kernel reads a copy. `address_if_checked` sees
-    to all that Triton's dispatch asks of them, but for the alignment of their address.
+    There is no key with lengths whose values were not read, or were written since.
     """
     _mask, sm_scale, _dtype = others
     if sm_scale is not None and type(sm_scale) not in {int, float}:
         return None, None  # a scale of another type may equal one that gives other numbers
-    key, addresses = key_of(q, k, others, v)
-    if key is not None and seq_lens is not None:
-        shape: Any = key[SHAPE]  # as torch told them of `q`, which takes it a while
-        device: Any = key[DEVICE]
-        address = address_if_checked(seq_lens, shape, device)
-        if address is None or not seq_lens.is_contiguous():
+    if seq_lens is None:
+        key, addresses = key_of(q, k, others, v)
+    else:
+        key, addresses = key_of(q, k, others, v, seq_lens)
+        shape: Any = (0,) if key is None else key[SHAPE]  # as torch told it of `q`, which takes it a while
+        if len(shape) < 3 or not were_read(seq_lens, shape[-2]):  # noqa: PLR2004 - (B*H, S, D), or more
             return None, None
-        key, addresses = (*key, address % ALIGNMENT), (*addresses, address)
     return key, _launches.again(key, addresses)
 
 

@@ -33,8 +33,8 @@ from flopwatch.kernels.handover import Handover, handover_of
 
 #: Triton calls a pointer aligned that is a multiple of so many bytes, and of a pointer asks nothing else.
 ALIGNMENT = 16
-#: Of a key as `key_of` gives it, where the shape and the device of the first tensor are.
-SHAPE, DEVICE = 1, 4
+#: Of a key as `key_of` gives it, where the shape of the first tensor is.
+SHAPE = 1
 #: Sets of arguments that a function keeps; with more it begins anew, and pays for Triton's dispatch once each.
 CAPACITY = 4096
 #: Makes a kernel's pointers of the stream, of those that a call hands over and of that of what it returns. With them
@@ -328,8 +328,8 @@ def key_of(
         more: tensors after these, in the order in which the kernel has them.
 
     >>> key, _ = key_of(torch.zeros(2, 3), torch.zeros(()), (True,))
-    >>> key[:4], key[SHAPE], key[DEVICE]
-    (((True,), torch.Size([2, 3]), (3, 1), torch.float32), torch.Size([2, 3]), device(type='cpu'))
+    >>> key[:4], key[SHAPE]
+    (((True,), torch.Size([2, 3]), (3, 1), torch.float32), torch.Size([2, 3]))
     """
     if type(first) not in PLAIN_TENSORS or type(second) not in PLAIN_TENSORS:
         return None, ()

@@ -9,44 +9,37 @@ import torch
 from flopwatch.kernels import launch
 from flopwatch.kernels.operands import check_on_one_gpu
 
-#: Tensors whose values were read, by their ids: with torch's count of writes to them before, the longest of them, where
-#: they lie, and on which device. A `WeakTensorKeyDictionary` of torch's takes 1.1 us for what takes 0.2 here
-#: (2026-11-25, torch 2.13).
-_checked: dict[int, tuple[weakref.ref[torch.Tensor], int, int, int, torch.device]] = {}
+#: Tensors whose values were read, by their ids: with torch's count of writes to them before, the longest of them, and
+#: where they lie. A `WeakTensorKeyDictionary` of torch's takes 1.1 us for what takes 0.2 here (2026-11-25, torch 2.13).
+_checked: dict[int, tuple[weakref.ref[torch.Tensor], int, int, int]] = {}
 
 
-def address_if_checked(seq_lens: torch.Tensor, shape: torch.Size, device: torch.device) -> int | None:
-    """Return where these very lengths lie if `check_seq_lens` has read them, and torch has counted no write since.
+def were_read(seq_lens: torch.Tensor, positions: int) -> bool:
+    """Tell whether `check_seq_lens` has read these very lengths, and torch has counted no write since.
 
-    What is assigned to the `.data` of a tensor torch does not count: that it lies elsewhere is seen, or has another
-    dtype or shape.
+    What is assigned to the `.data` of a tensor torch does not count: that it lies elsewhere is seen, and more of them
+    that begin where they did are not, which the kernel clamps. Dtype, shape and device are the caller's to check.
 
     Args:
         seq_lens: a tensor.
-        shape: of the queries.
-        device: likewise.
+        positions: of the queries.
     """
     known = _checked.get(id(seq_lens))
     if known is None:
-        return None
-    tensor, writes, longest, address, where = known
-    unchanged = (
+        return False
+    tensor, writes, longest, address = known
+    return (
         tensor() is seq_lens
         and writes == seq_lens._version  # noqa: SLF001 - has no public name
         and address == seq_lens.data_ptr()
-        and where == device
-        and seq_lens.dtype is torch.int32
-        and seq_lens.shape == shape[:1]
-        and len(shape) > 2  # noqa: PLR2004 - (B, H, S, D) or (B*H, S, D)
-        and longest <= shape[-2]
+        and longest <= positions
     )
-    return address if unchanged else None
 
 
 def _remember(seq_lens: torch.Tensor, writes: int, longest: int) -> None:
     place = id(seq_lens)
     tensor = weakref.ref(seq_lens, lambda _: _checked.pop(place, None))
-    _checked[place] = (tensor, writes, longest, seq_lens.data_ptr(), seq_lens.device)
+    _checked[place] = (tensor, writes, longest, seq_lens.data_ptr())
 
 
 def check_seq_lens(seq_lens: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> None:
@@ -87,7 +80,7 @@ def check_seq_lens(seq_lens: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> 
             "  why: a length is that of a batch entry's queries and of its keys\n"
             "  do:  pad them to the same length, or call once for each entry, without seq_lens"
         )
-    if address_if_checked(seq_lens, q.shape, q.device) is None and _has_readable_values(seq_lens):
+    if not were_read(seq_lens, S) and _has_readable_values(seq_lens):
         counts = not seq_lens.is_inference()  # else torch counts no writes
         writes = seq_lens._version if counts else 0  # noqa: SLF001 - as above; before values that another thread may write
         values = seq_lens.tolist()
