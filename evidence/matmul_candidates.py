@@ -33,7 +33,7 @@ from flopwatch.kernels import stream_k, triton_matmul
 from flopwatch.kernels.hopper_choice import predicted_cycles, product_config, tiles_of
 from flopwatch.kernels.hopper_copying import hopper_copying_matmul
 from flopwatch.kernels.hopper_matmul import CONFIGS, OTHER_GROUPS, TILES, HopperConfig, can_multiply, hopper_matmul
-from flopwatch.kernels.hopper_short import ShortConfig, can_multiply_short, hopper_short_matmul
+from flopwatch.kernels.hopper_short import TABLED_TILES, ShortConfig, can_multiply_short, hopper_short_matmul
 from flopwatch.kernels.known import PLAIN as PLAIN_PEER
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.kernels.routes import ProductConfig, prepared_product, product_key
@@ -139,7 +139,7 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Product
             chosen.append(PLAIN)
     if m * n * k < SHORT_BELOW and m * n <= SHORT_WAVES:
         in_lines = n % 8 != 0 or k % 8 != 0  # by way of copies
-        tiles = [tile for tile in tiles_for(m) if tile.row_step == 1 or not in_lines]
+        tiles = [tile for tile in (*tiles_for(m), *TABLED_TILES) if tile.row_step == 1 or not in_lines]
         cycles = partial(wave_cycles, m=m, n=n, k=k, processors=processors, in_lines=in_lines)
         chosen += sorted(tiles, key=cycles)[:MOST_SHORT]
     if m * n * k < PLAIN_BELOW:

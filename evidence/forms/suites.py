@@ -186,6 +186,7 @@ class ProductForms(Suite):
             "short 128x128x64 s3 w8 x2 tma pdl",
             "short 128x64x64 s5 w4 x1 r8 tma pdl",
             "short 64x32x128 s8 w4 x1 tma pdl",
+            "short 64x128x64 s8 w4 x1 tma",
             "short 64x128x128 s4 w4 x1 tma",
             "short 128x192x64 s5 w8 x1 tma",
             "short 128x192x64 s5 w8 x1 tma pdl",

@@ -35,7 +35,7 @@ from evidence.race import Point
 
 from flopwatch.kernels.hopper_choice import product_config
 from flopwatch.kernels.hopper_matmul import TILES, HopperConfig
-from flopwatch.kernels.hopper_short import SHORT_TILES, ShortConfig
+from flopwatch.kernels.hopper_short import ALL_TILES, ShortConfig
 from flopwatch.kernels.routes import prepared_product
 from flopwatch.kernels.stream_k import Balance, Schedule, StreamKConfig
 from flopwatch.kernels.thin_matmul import CANDIDATES, ThinConfig
@@ -108,7 +108,7 @@ def test_products_of_a_few_tiles_are_raced_by_the_kernel_that_starts_quickly_too
     shapes = ("1024x1024x1024", "16x4096x4096", "8192x8192x128", "4096x4096x4096")
     short = [[each for each in candidates(shape).values() if isinstance(each, ShortConfig)] for shape in shapes]
 
-    few = 2 * sum(tile.rows <= 64 and tile.row_step == 1 for tile in SHORT_TILES)
+    few = 2 * sum(tile.rows <= 64 and tile.row_step == 1 for tile in ALL_TILES)
     assert [len(configs) for configs in short] == [2 * MOST_SHORT, few, 0, 0]
     assert {config.turned for config in short[0]} == {True, False}
     assert {config.rows for config in short[1]} == {64}
@@ -228,7 +228,7 @@ def test_short_products_are_compiled_once_for_all_shapes() -> None:
     short = {job for job in jobs if isinstance(job, Compilation) and isinstance(job.config, ShortConfig)}
 
     assert len({job.shape for job in short}) == 1
-    assert len(short) <= 2 * 2 * len(SHORT_TILES)
+    assert len(short) <= 2 * 2 * len(ALL_TILES)
 
 
 def test_what_is_compiled_shares_as_what_is_raced() -> None:

@@ -18,7 +18,7 @@ from flopwatch.kernels.hopper_choice import (
 )
 from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS
 from flopwatch.kernels.hopper_matmul import CONFIGS, TILES, HopperConfig
-from flopwatch.kernels.hopper_short import SHORT, SHORT_TILES, ShortConfig
+from flopwatch.kernels.hopper_short import ALL_TILES, SHORT, SHORT_TILES, ShortConfig
 from flopwatch.kernels.known import TABLES
 from flopwatch.kernels.stream_k import Balance
 from flopwatch.kernels.thin_matmul import THIN, ThinConfig
@@ -221,7 +221,7 @@ def test_more_tiles_than_multiprocessors_leave_few_places_empty(per_processor: i
     assert fits == [True, True, False, False, True, True, False]
 
 
-@pytest.mark.parametrize("config", [*SHORT_TILES, *TILES], ids=str)
+@pytest.mark.parametrize("config", [*ALL_TILES, *TILES], ids=str)
 def test_tiles_cover_a_product_and_no_fewer_would(config: ShortConfig | HopperConfig) -> None:
     step = config.row_step if isinstance(config, ShortConfig) else 1
     for m, n in ((1000, 1000), (1024, 1024), (8, 8), (2056, 264)):

@@ -13,8 +13,8 @@ import torch
 from tests.kernels.test_hopper_matmul import REGISTERS, run
 
 from flopwatch.kernels.hopper_short import (
+    ALL_TILES,
     SHORT,
-    SHORT_TILES,
     ShortConfig,
     can_multiply_short,
     can_step,
@@ -127,9 +127,9 @@ def reuse():
 #: Rows eight apart: an infinity stays in its row, and zeros before the first element are not multiplied by one.
 APART = f"""
 {CHECKS}
-from flopwatch.kernels.hopper_short import SHORT_TILES, hopper_short_matmul as product
+from flopwatch.kernels.hopper_short import ALL_TILES, hopper_short_matmul as product
 
-(config,) = (tile for tile in SHORT_TILES if tile.row_step == 8)
+(config,) = (tile for tile in ALL_TILES if tile.row_step == 8)
 a, b = draw(1000, 1000, 1000)
 for row, column in ((0, 0), (3, 999), (505, 7), (999, 500)):
     a[row, column] = float("inf")
@@ -143,9 +143,9 @@ CHECKED = 9 * 3 + 7
 #: Of one tile, as it comes after the launch before and earlier.
 PROGRAM = f"""
 {CHECKS}
-from flopwatch.kernels.hopper_short import SHORT_TILES, hopper_short_matmul as product
+from flopwatch.kernels.hopper_short import ALL_TILES, hopper_short_matmul as product
 
-tile = SHORT_TILES[int(sys.argv[1])]
+tile = ALL_TILES[int(sys.argv[1])]
 for config in (tile, replace(tile, dependent=True)):
     shapes()
     reuse()
@@ -209,7 +209,7 @@ def ring_bytes(config: ShortConfig) -> int:
     return config.stages * (config.rows + config.columns) * config.block_k * 2
 
 
-@pytest.mark.parametrize("config", SHORT_TILES, ids=str)
+@pytest.mark.parametrize("config", ALL_TILES, ids=str)
 def test_as_many_programs_fit_a_multiprocessor_as_it_says(config: ShortConfig) -> None:
     """Shared memory with barriers of up to 16 bytes, and registers: an accumulator, and 40 for what else there is."""
     taken = ring_bytes(config) + 16 * config.stages + RESERVED_BYTES
@@ -220,7 +220,7 @@ def test_as_many_programs_fit_a_multiprocessor_as_it_says(config: ShortConfig) -
     assert config.rows * config.columns * 2 <= ring_bytes(config)
 
 
-@pytest.mark.parametrize("config", SHORT_TILES, ids=str)
+@pytest.mark.parametrize("config", ALL_TILES, ids=str)
 def test_warps_share_a_tile_as_instructions_have_it(config: ShortConfig) -> None:
     """A warpgroup has 64 rows and a multiple of eight columns, of which an instruction takes 256."""
     high, wide = (config.block_n, config.block_m) if config.turned else (config.block_m, config.block_n)
@@ -235,7 +235,7 @@ def test_warps_share_a_tile_as_instructions_have_it(config: ShortConfig) -> None
 
 
 def test_rows_that_no_step_divides_are_refused() -> None:
-    (apart,) = (tile for tile in SHORT_TILES if tile.row_step > 1)
+    (apart,) = (tile for tile in ALL_TILES if tile.row_step > 1)
     a = torch.empty(1004, 1000, dtype=torch.float16)
 
     assert can_step(1000, apart)
@@ -251,7 +251,7 @@ def test_rows_that_are_apart_have_no_more_beside_a_power_of_two() -> None:
 
 
 def test_configurations_have_names_of_their_own() -> None:
-    assert len(SHORT) == 2 * len(SHORT_TILES)
+    assert len(SHORT) == 2 * len(ALL_TILES)
 
 
 def test_float8_is_for_another_kernel(normal: Normal) -> None:
@@ -266,7 +266,7 @@ def test_float8_is_for_another_kernel(normal: Normal) -> None:
 @pytest.mark.skipif(
     torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0), reason="is for Hopper alone"
 )
-@pytest.mark.parametrize("place", range(len(SHORT_TILES)), ids=[str(config) for config in SHORT_TILES])
+@pytest.mark.parametrize("place", range(len(ALL_TILES)), ids=[str(config) for config in ALL_TILES])
 def test_every_configuration_is_right(place: int) -> None:
     lines = run(PROGRAM, str(place), deadline_s=DEADLINE_S)
 
