@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from evidence.peer_shapes import (
     ATTENTION,
     FP8_FEW,
+    FP8_SCALES,
     HEAD_DIMS,
     LANGUAGE_MODEL,
     MASKS,
@@ -74,6 +75,7 @@ def _products_fp8(shapes: tuple[str, ...], scale: str, sums: str) -> tuple[Point
 
 
 _FP8, _FP8_ROWS = _products_fp8(MATMUL_FP8, "tensor", "fast"), _products_fp8(FP8_FEW, "row", "fast")
+_FP8_FLOAT32, _FP8_ROWS_FLOAT32 = (_products_fp8(FP8_FEW, scale, "float32") for scale in FP8_SCALES)
 #: To FlashAttention-4's level at head_dim 32, which is 1.35 of cuDNN's (H200, 2026-11-20).
 _ATTENTION_MEANS = {32: 1.0, 64: 1.0, 128: 1.0, 256: 0.95}
 
@@ -91,7 +93,9 @@ FP8 = (
     Group(name="fast sums, all", points=(*_FP8, *_FP8_ROWS), peer="torch", mean=1.0),
     Group(name="fast sums, a scale a tensor", points=_FP8, peer="torch", mean=1.0),
     Group(name="fast sums, a scale a row", points=_FP8_ROWS, peer="torch", mean=1.0),
-    Group(name="sums in float32", points=_products_fp8(FP8_FEW, "tensor", "float32"), peer="torch", mean=1.0),
+    Group(name="sums in float32, all", points=(*_FP8_FLOAT32, *_FP8_ROWS_FLOAT32), peer="torch", mean=1.0),
+    Group(name="sums in float32, a scale a tensor", points=_FP8_FLOAT32, peer="torch", mean=1.0),
+    Group(name="sums in float32, a scale a row", points=_FP8_ROWS_FLOAT32, peer="torch", mean=1.0),
 )
 ATTENTION_GROUPS = (
     *(

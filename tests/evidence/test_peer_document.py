@@ -203,7 +203,7 @@ def test_a_launch_is_told_in_units_of_the_cheapest_peers() -> None:
 
 def test_the_goals_are_of_the_points_that_suites_have() -> None:
     assert [len(group.points) for group in PRODUCTS] == [30, 15, 12, 3] * 2
-    assert [len(group.points) for group in FP8] == [20, 15, 5, 5]
+    assert [len(group.points) for group in FP8] == [20, 15, 5, 10, 5, 5]
     assert [len(group.points) for group in ATTENTION_GROUPS] == [12] * 6
 
 

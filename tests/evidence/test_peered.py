@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import sys
 from collections import Counter
@@ -11,7 +12,7 @@ import pytest
 import torch
 from evidence.peer_goals import ATTENTION_GROUPS, FP8, PRODUCTS
 from evidence.peer_records import Peers
-from evidence.peer_shapes import MATMUL, peers_at
+from evidence.peer_shapes import FP8_SCALES, FP8_SUMS, MATMUL, peers_at
 from evidence.peers import ROOT, SUITES, points
 
 from flopwatch.config import Config
@@ -72,11 +73,11 @@ def test_a_worker_declares_points_and_the_slow_ones_come_last() -> None:
     assert Counter(case.base.case.provider for case in cases) == {
         "cudnn": 48,
         "flash2": 48,
-        "torch": 85,
+        "torch": 90,
         "flash4": 48,
         "flex": 16,
     }
-    assert [len(point) for point in found] == [1] * 85 + [3] * 32 + [4] * 16
+    assert [len(point) for point in found] == [1] * 90 + [3] * 32 + [4] * 16
     assert {case.head.case.provider for case in cases} == {"flopwatch"}
     assert all(case.base.case.values[:-1] == case.head.case.values[:-1] for case in cases)
     assert sum(case.ceiling_eps == 4.0 for case in cases) == 2 * len(MATMUL)
@@ -96,7 +97,7 @@ def test_operations_and_bytes_are_the_usual_ones(suites: dict[str, type[Suite]])
 
 
 @pytest.mark.usefixtures("cuda")
-@pytest.mark.parametrize(("scale", "sums"), [("tensor", "fast"), ("row", "fast"), ("tensor", "float32")])
+@pytest.mark.parametrize(("scale", "sums"), [*itertools.product(FP8_SCALES, FP8_SUMS)])
 def test_our_product_takes_what_torchs_takes(suites: dict[str, type[Suite]], scale: str, sums: str) -> None:
     suite = suites["PeerMatmulFp8"]()
     case = Case(suite="PeerMatmulFp8", values=("33x64x48", "float8_e4m3fn", scale, sums, "flopwatch"))
@@ -172,7 +173,7 @@ def test_peers_agree_with_float64(suites: dict[str, type[Suite]], provider: str,
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("provider", ["flopwatch", "torch"])
-@pytest.mark.parametrize(("scale", "sums"), [("tensor", "fast"), ("row", "fast"), ("tensor", "float32")])
+@pytest.mark.parametrize(("scale", "sums"), [*itertools.product(FP8_SCALES, FP8_SUMS)])
 def test_scaled_products_agree_with_float64(
     suites: dict[str, type[Suite]], scale: str, sums: str, provider: str
 ) -> None:
