@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from evidence.page import table
-from evidence.peers import ROOT, fingerprint
+from evidence.peers import ROOT, SOURCES, fingerprint
 from flopwatch.cli.output_file import claim
 from flopwatch.errors import FlopwatchError, MachineError
 from flopwatch.measure.machine import Machine, read_machine
@@ -33,11 +33,10 @@ class Measurement(Protocol):
 
     @property
     def kernels(self) -> str:
-        """A fingerprint of the kernels; "" in files that are older than this."""
+        """A fingerprint of the kernels, that of `evidence.peers`; "" in files that are older than this."""
 
 
 Kept = TypeVar("Kept", bound=Measurement)
-_KERNELS = "src/flopwatch/kernels"
 
 
 def require_one() -> None:
@@ -50,12 +49,12 @@ def require_one() -> None:
 
 
 def present_machine() -> tuple[Machine, str, str]:
-    """Return the machine, with the GPU that torch takes, the date, and a fingerprint of the kernels."""
+    """Return the machine, with the GPU that torch takes, the date, and the fingerprint of `evidence.peers`."""
     import torch  # noqa: PLC0415 - not where tables are made
 
     with Watch(str(torch.cuda.get_device_properties().uuid)) as watch:
         machine = read_machine(watch.gpu(), {"cuda": str(torch.version.cuda)})
-    return machine, dt.datetime.now(tz=dt.UTC).date().isoformat(), fingerprint(ROOT, (_KERNELS,))
+    return machine, dt.datetime.now(tz=dt.UTC).date().isoformat(), fingerprint(ROOT, SOURCES)
 
 
 def newest(folder: Path, stem: str, record: type[Kept]) -> Kept | None:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 SUITES = "evidence/peered/suites"
 #: What decides which kernels ran, and beside what.
-_SOURCES = ("src/flopwatch/kernels", SUITES)
+SOURCES = ("src/flopwatch/kernels", SUITES)
 OWN = "flopwatch"
 #: Peers that every process compiles anew.
 COMPILED_ANEW = ("flash4", "flex")
@@ -123,7 +123,7 @@ def measure(out: Path, *, seconds: float, only: str, command: str) -> Peers:
                 machine=read_machine(watch.gpu(), hello.versions),
                 date=dt.datetime.now(tz=dt.UTC).date().isoformat(),
                 commit=_commit(),
-                kernels=fingerprint(ROOT, _SOURCES),
+                kernels=fingerprint(ROOT, SOURCES),
                 command=command,
             )
             require_same(out, found, sitting)

@@ -34,9 +34,14 @@ def test_lengths_are_checked_once_and_again_when_torch_has_written_to_them(q: to
     assert were_read(given, S + 1)
     assert not were_read(given, S - 1), "40 would be too long"
     assert not were_read(given.clone(), S)
-    flat = q.flatten()
-    with pytest.raises(ValueError, match="q must be 3D or 4D, got 1D"):
-        flash_attention(flat, flat, flat, seq_lens=given)
+    more, flat, elsewhere = torch.cat((q, q[:1])), q.flatten(), q.to("meta")
+    for other, refusal in (
+        (more, r"must have length 4 .*got \(3,\)"),
+        (flat, "q must be 3D or 4D, got 1D"),
+        (elsewhere, "q must be a CUDA tensor"),
+    ):
+        with pytest.raises(ValueError, match=refusal):
+            flash_attention(other, other, other, seq_lens=given)
 
     given[1] = S + 1
 

@@ -173,7 +173,9 @@ def _again(
         key, addresses = key_of(q, k, others, v)
     else:
         key, addresses = key_of(q, k, others, v, seq_lens)
-        shape: Any = (0,) if key is None else key[SHAPE]  # as torch told it of `q`, which takes it a while
+        if key is None:
+            return None, None
+        shape: Any = key[SHAPE]  # as torch told it of `q`, which takes it a while
         if len(shape) < 3 or not were_read(seq_lens, shape[-2]):  # noqa: PLR2004 - (B*H, S, D), or more
             return None, None
     return key, _launches.again(key, addresses)
