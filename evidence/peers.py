@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import datetime as dt
 import hashlib
+import importlib.metadata
 import itertools
 import shlex
 import sys
@@ -56,6 +57,8 @@ SUITES = "evidence/peered/suites"
 #: What decides which kernels ran, and beside what.
 SOURCES = ("src/flopwatch/kernels", SUITES)
 OWN = "flopwatch"
+#: What brings peers beside torch itself: measurements name the versions of those that are installed.
+PEER_PACKAGES = ("flash-attn-4", "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
 #: Peers that every process compiles anew.
 COMPILED_ANEW = ("flash4", "flex")
 #: Points that share their processes, and are kept together: three processes start for them, 1.1 s each.
@@ -120,7 +123,7 @@ def measure(out: Path, *, seconds: float, only: str, command: str) -> Peers:
             say(line)
         with Watch(hello.gpu_uuid) as watch:
             sitting = Sitting(
-                machine=read_machine(watch.gpu(), hello.versions),
+                machine=read_machine(watch.gpu(), {**hello.versions, **peer_versions()}),
                 date=dt.datetime.now(tz=dt.UTC).date().isoformat(),
                 commit=_commit(),
                 kernels=fingerprint(ROOT, SOURCES),
@@ -242,6 +245,15 @@ def require_same(out: Path, found: Peers, sitting: Sitting) -> None:
             why="measurements of two are no table",
             todo="name another file, or check out what that one was measured with",
         )
+
+
+def peer_versions() -> dict[str, str]:
+    """Return the versions of those of `PEER_PACKAGES` that are installed."""
+    versions = {}
+    for name in PEER_PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def fingerprint(root: Path, folders: Sequence[str]) -> str:

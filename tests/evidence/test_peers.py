@@ -77,6 +77,19 @@ def test_ours_is_told_in_units_of_each_peer(tmp_path: Path) -> None:
     assert read(tmp_path / "peers.json") == found
 
 
+@pytest.mark.usefixtures("gpu")
+def test_a_measurement_names_what_brought_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "flash_attn_4-4.0.0b36.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: flash-attn-4\nVersion: 4.0.0b36\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    (sitting,) = measured(tmp_path / "peers.json", only="*torch*").sittings
+
+    assert sitting.machine.versions["flash-attn-4"] == "4.0.0b36"
+    assert sitting.machine.versions["triton"]
+
+
 def test_a_kernel_is_checked_once_for_all_its_peers(gpu: Gpu, tmp_path: Path) -> None:
     measured(tmp_path / "peers.json")
 
