@@ -5,9 +5,10 @@ Everything in `flopwatch.kernels` that `triton_matmul` takes only where a table 
 estimate first, and the best dozen of a shape is raced. What is written can be continued; see `evidence.candidates`.
 
 ``python -m evidence.matmul_candidates choose OUT.json`` writes the winners into that table (`evidence.routes`), and
-needs no GPU. With --held-out the products are others, and the one candidate is what calls take there by the rule of
-`flopwatch.kernels.hopper_choice`. With --named 'CONFIG,CONFIG' these tiles alone are raced, whatever the estimate says,
-at the points of --only; into a file of their own, since what a file has is not raced again.
+needs no GPU. With --columns, here and where they are chosen, the products are those of linear layers, whose weights
+have B lie by columns. With --held-out the products are others, and the one candidate is what calls take there by the
+rule of `flopwatch.kernels.hopper_choice`. With --named 'CONFIG,CONFIG' these tiles alone are raced, whatever the
+estimate says, at the points of --only; into a file of their own, since what a file has is not raced again.
 """
 
 from __future__ import annotations
@@ -75,6 +76,11 @@ _SMALL = (520, 776, 1032)
 _SEED = 20261122
 #: Products of layers that the suites watch, which no point of the peers is.
 LAYERS = ("2048x4096x14336", "1024x50304x768")
+#: Of those, what the suite of linear layers has: their B lies by columns.
+WEIGHTS = (
+    *("1x4096x4096", "64x4096x4096", "16x14336x4096", "128x8192x8192", "512x4096x4096", "2048x4096x14336"),
+    *("4096x11008x4096", "1024x50304x768"),
+)
 #: Of a point's group, and in its name: B lies by columns, as the weights of a linear layer.
 BY_COLUMNS = " columns"
 #: Of a group: B lies so, and its columns are no multiple of 8, as in vocabularies: no tensor map describes C.
@@ -117,7 +123,7 @@ HELD_OUT = {
 }
 
 
-def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, ProductConfig]:
+def candidates(shape: str, *, by_columns: bool = False, processors: int = PROCESSORS) -> dict[str, ProductConfig]:
     """Return what is raced for a shape, by name, the most promising first.
 
     >>> next(iter(candidates("16x4096x4096")))
@@ -138,9 +144,9 @@ def candidates(shape: str, *, processors: int = PROCESSORS) -> dict[str, Product
         if m * n * k < PLAIN_BELOW:
             chosen.append(PLAIN)
     if m * n * k < SHORT_BELOW and m * n <= SHORT_WAVES:
-        in_lines = n % 8 != 0 or k % 8 != 0  # by way of copies
+        in_lines = not by_columns and (n % 8 != 0 or k % 8 != 0)  # by way of copies
         tiles = [tile for tile in (*tiles_for(m), *TABLED_TILES) if tile.row_step == 1 or not in_lines]
-        cycles = partial(wave_cycles, m=m, n=n, k=k, processors=processors, in_lines=in_lines)
+        cycles = partial(wave_cycles, m=m, n=n, k=k, processors=processors, by_columns=by_columns, in_lines=in_lines)
         chosen += sorted(tiles, key=cycles)[:MOST_SHORT]
     if m * n * k < PLAIN_BELOW:
         chosen += [replace(config, dependent=True) for config in chosen if not isinstance(config, StreamKConfig)]
@@ -230,10 +236,12 @@ class MatmulExperiment:
 
     Attributes:
         held_out: the products are others, with one candidate each: what is taken there by a rule.
+        by_columns: the products are those of linear layers.
         named: configurations of `hopper_matmul` that are the candidates everywhere, if any.
     """
 
     held_out: bool = False
+    by_columns: bool = False
     named: tuple[str, ...] = ()
 
     @property
@@ -266,7 +274,7 @@ class MatmulExperiment:
 
     def points(self) -> Sequence[Point]:
         """Return all products."""
-        groups = HELD_OUT if self.held_out else {"": (*MATMUL, *LAYERS)}
+        groups = HELD_OUT if self.held_out else {BY_COLUMNS: WEIGHTS} if self.by_columns else {"": (*MATMUL, *LAYERS)}
         return [
             product_point(
                 f"{shape} {dtype}", f"{dtype}{group}", shape, dtype, by_columns=group in {BY_COLUMNS, ODD_COLUMNS}
@@ -281,7 +289,7 @@ class MatmulExperiment:
         if self.named:
             return {name: CONFIGS[name] for name in self.named}
         if not self.held_out:
-            return candidates(shape)
+            return candidates(shape, by_columns=by_columns)
         m, n, k = sizes(shape)
         in_lines = not by_columns and (n % 8 != 0 or k % 8 != 0)  # by way of copies
         config = product_config(
@@ -374,15 +382,16 @@ class MatmulExperiment:
 
     def case(self, point: Point) -> Case:
         """Return the case whose calls are those of a point."""
-        shape, dtype = map(str, point.values)
-        return Case(suite="Matmul", values=(shape, dtype, "flopwatch"))
+        shape, dtype, *_ = map(str, point.values)
+        return Case(suite="Linear" if is_by_columns(point) else "Matmul", values=(shape, dtype, "flopwatch"))
 
     def route(self, point: Point, winner: str) -> Choice | None:
         """Return what calls of that shape take; None where operands were copied first, or the winner is gone."""
-        shape, dtype = map(str, point.values)
-        m, n, k = sizes(shape)
-        a, b, c = (torch.empty(s, device="meta", dtype=getattr(torch, dtype)) for s in ((m, k), (k, n), (m, n)))
-        match {**CONFIGS, **self.candidates(shape)}.get(winner):
+        shape, dtype, *_ = map(str, point.values)
+        by_columns = is_by_columns(point)
+        empty = partial(torch.empty, device="meta", dtype=getattr(torch, dtype))
+        a, b = operands(sizes(shape), empty, by_columns=by_columns)
+        match {**CONFIGS, **self.candidates(shape, by_columns=by_columns)}.get(winner):
             case HopperConfig() if can_multiply(a, b):
                 kernel = "hopper_matmul_kernel"
             case ShortConfig() if can_multiply_short(a, b):
@@ -393,16 +402,19 @@ class MatmulExperiment:
                 kernel = "stream_k_kernel"
             case _:
                 return None
-        return Choice(kernel=kernel, config=winner, key=product_key(a, b, c))
+        return Choice(kernel=kernel, config=winner, key=product_key(a, b, empty((a.shape[0], b.shape[1]))))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--columns", action="store_true")
     parser.add_argument("--named", type=lambda names: tuple(name.strip() for name in names.split(",")), default=())
     own, others = parser.parse_known_args()
     if own.held_out and ("choose" in others or own.named):
         sys.exit("what is held out decides nothing, and has the rule's candidate: leave out --held-out")
+    if own.held_out and own.columns:
+        sys.exit("of what is held out, some lies by columns already: leave out --held-out or --columns")
     if unknown := [name for name in own.named if name not in CONFIGS]:
         sys.exit(f"no tile is called {unknown[0]!r}; the first of {len(CONFIGS)} is {next(iter(CONFIGS))!r}")
     if own.named and "--only" not in others:
@@ -410,7 +422,7 @@ if __name__ == "__main__":
     if not {"--table", "choose"} & set(others) and not torch.cuda.is_available():
         sys.exit("there is no GPU here: candidates are raced on one of the capability 9.0")
     main(
-        MatmulExperiment(held_out=own.held_out, named=own.named),
+        MatmulExperiment(held_out=own.held_out, by_columns=own.columns, named=own.named),
         others,
         "python -m evidence.matmul_candidates",
         str(__doc__),

@@ -45,11 +45,12 @@ class Sitting:
     command: str
 
     @property
-    def origin(self) -> tuple[object, ...]:
+    def origin(self) -> tuple[str, ...]:
         """What two sittings must share to be parts of one measurement: GPUs of one name count as one."""
         gpu = self.machine.gpu
-        named = (gpu.name, gpu.driver, gpu.power_limit_w) if gpu else ()
-        return (self.kernels, *named, *sorted(self.machine.versions.items()))
+        named = (gpu.name, f"driver {gpu.driver}", f"{gpu.power_limit_w} W") if gpu else ()
+        versions = (f"{name} {version}" for name, version in sorted(self.machine.versions.items()))
+        return (f"kernels {self.kernels}", *named, *versions)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

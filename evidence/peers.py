@@ -54,8 +54,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 SUITES = "evidence/peered/suites"
-#: What decides which kernels ran, and beside what.
+#: What decides which kernels ran, and beside what: the code and tables of these folders.
 SOURCES = ("src/flopwatch/kernels", SUITES)
+_KINDS = ("*.py", "*.json")
 OWN = "flopwatch"
 #: What brings peers beside torch itself: measurements name the versions of those that are installed.
 PEER_PACKAGES = ("flash-attn-4", "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
@@ -239,10 +240,15 @@ def require_same(out: Path, found: Peers, sitting: Sitting) -> None:
     Raises:
         UsageError: they are not.
     """
-    if any(each.origin != sitting.origin for each in found.sittings):
+    other = next((each for each in found.sittings if each.origin != sitting.origin), None)
+    if other is not None:
+        there, here = (
+            ", ".join(sorted(ours - theirs)) or "nothing more"
+            for ours, theirs in itertools.permutations((set(other.origin), set(sitting.origin)))
+        )
         raise UsageError(
             f"{out} is of other kernels, or of another kind of machine",
-            why="measurements of two are no table",
+            why=f"that has {there}, and this has {here}: measurements of two are no table",
             todo="name another file, or check out what that one was measured with",
         )
 
@@ -257,9 +263,9 @@ def peer_versions() -> dict[str, str]:
 
 
 def fingerprint(root: Path, folders: Sequence[str]) -> str:
-    """Hash the Python files of some folders, with their names."""
+    """Hash the Python files of some folders, and the tables there, with their names."""
     digest = hashlib.sha256()
-    for path in sorted({path for folder in folders for path in (root / folder).rglob("*.py")}):
+    for path in sorted({path for folder in folders for kind in _KINDS for path in (root / folder).rglob(kind)}):
         digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 

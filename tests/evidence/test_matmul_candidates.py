@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from benchmarks.matmul import Linear
 from evidence import matmul_candidates
 from evidence.matmul_candidates import (
     BY_COLUMNS,
@@ -21,6 +22,7 @@ from evidence.matmul_candidates import (
     ODD,
     ODD_COLUMNS,
     PLAIN,
+    WEIGHTS,
     Compilation,
     MatmulExperiment,
     candidates,
@@ -171,6 +173,7 @@ def test_named_tiles_are_raced_where_the_estimate_has_none_of_them_and_may_be_ch
         (("--named", "256x128x64 s4 w2 c2/1 g4 whole, 128x64x64 s8 w2 c1/1 g8 whole"), "say which by --only"),
         (("--named", "128x64x64 s8 w2 c1/1 g8 whole", "--held-out"), "leave out --held-out"),
         (("choose", "--held-out"), "leave out --held-out"),
+        (("--columns", "--held-out"), "leave out --held-out or --columns"),
     ],
 )
 def test_what_would_choose_too_much_or_nothing_is_refused(options: tuple[str, ...], why: str, tmp_path: Path) -> None:
@@ -208,6 +211,29 @@ def test_what_is_held_out_by_columns_is_chosen_and_compiled_for_that() -> None:
         chosen = experiment.candidates("512x1000x1024", by_columns=layout)
         assert list(chosen.values()) == [product_config(512, 1000, 1024, processors=132, by_columns=layout)]
     assert experiment.candidates("512x1000x1024") != experiment.candidates("512x1000x1024", by_columns=True)
+
+
+def test_weights_of_linear_layers_are_raced_as_their_suite_has_them() -> None:
+    experiment = MatmulExperiment(by_columns=True)
+    points = experiment.points()
+
+    assert tuple(Linear.params[0]) == WEIGHTS
+    assert [point.values for point in points] == [(s, d, BY_COLUMNS) for d in MATMUL_DTYPES for s in WEIGHTS]
+    assert all(is_by_columns(point) for point in points)
+    jobs = [job for point in points for job in experiment.compilations(point)]
+    assert all(isinstance(job, Compilation) and job.by_columns for job in jobs)
+    assert list(experiment.candidates(WEIGHTS[0], by_columns=True)) != list(candidates(WEIGHTS[0]))
+
+
+def test_what_wins_with_b_by_columns_is_chosen_for_calls_like_that() -> None:
+    experiment = MatmulExperiment(by_columns=True)
+    point = next(point for point in experiment.points() if point.values[:2] == ("128x8192x8192", "bfloat16"))
+    choice = experiment.route(point, "short 64x128x64 s8 w4 x1 tma")
+
+    assert choice is not None
+    assert choice.kernel == "hopper_short_kernel"
+    assert choice.key == "128, 8192, 8192, bfloat16, bfloat16, bfloat16, by columns"
+    assert experiment.case(point).id == "Linear[128x8192x8192,bfloat16,flopwatch]"
 
 
 def test_kernels_of_hopper_are_compiled_once_for_all_shapes_and_ways_to_share() -> None:
@@ -250,7 +276,7 @@ def test_the_experiment_goes_to_other_processes() -> None:
 def test_what_is_right_passes_and_what_is_not_does_not(cuda: str, monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
     del cuda
     config = CANDIDATES[0] if shape.startswith("3x") else replace(PLAIN, block_m=32, block_n=64)
-    monkeypatch.setattr(matmul_candidates, "candidates", lambda _shape: {"it": config})
+    monkeypatch.setattr(matmul_candidates, "candidates", lambda _shape, **_: {"it": config})
     monkeypatch.setattr(matmul_candidates, "MAX_INPUT_SETS", 2)
     contest = EXPERIMENT.contest(Point(name="it", group="it", flops=1.0, values=(shape, "float16")))
     call = contest.candidates["it"]()

@@ -262,8 +262,22 @@ def test_measurements_of_other_kernels_are_not_mixed(tmp_path: Path, monkeypatch
     measured(out, only="*torch*")
     monkeypatch.setattr(peers, "fingerprint", lambda *_: "another")
 
-    with pytest.raises(UsageError, match="is of other kernels"):
+    with pytest.raises(UsageError, match="is of other kernels") as caught:
         measured(out)
+    assert caught.value.why is not None
+    assert caught.value.why.endswith("and this has kernels another: measurements of two are no table")
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_brought_a_peer_is_part_of_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "peer_versions", dict)
+    measured(tmp_path / "peers.json", only="*torch*")
+    monkeypatch.setattr(peers, "peer_versions", lambda: {"flash-attn-4": "5"})
+
+    with pytest.raises(UsageError) as caught:
+        measured(tmp_path / "peers.json")
+    assert caught.value.why is not None
+    assert caught.value.why.startswith("that has nothing more, and this has flash-attn-4 5:")
 
 
 @pytest.mark.usefixtures("gpu")
@@ -311,7 +325,9 @@ def test_a_fingerprint_follows_what_files_say_and_are_called(tmp_path: Path) -> 
     (folder / "a.py").rename(folder / "b.py")
     renamed = peers.fingerprint(tmp_path, ("kernels",))
     (folder / "b.py").write_text("x = 2\n", encoding="utf-8")
-    assert len({before, renamed, peers.fingerprint(tmp_path, ("kernels",))}) == 3
+    other = peers.fingerprint(tmp_path, ("kernels",))
+    (folder / "table.json").write_text("{}", encoding="utf-8")
+    assert len({before, renamed, other, peers.fingerprint(tmp_path, ("kernels",))}) == 4
 
 
 def test_a_page_is_not_emptied_by_a_name_that_is_mistyped(tmp_path: Path) -> None:

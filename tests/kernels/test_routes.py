@@ -43,6 +43,7 @@ APART = next(name for name, config in SHORT.items() if config.row_step > 1)
 CHOICES = (
     ("hopper_matmul_kernel", HOPPER, "1536, 1536, 1536, float16, float16, float16"),
     ("hopper_matmul_kernel", next(name for name in CONFIGS if "wave" in name), "1544, 1536, 1536" + ", float16" * 3),
+    ("hopper_matmul_kernel", HOPPER, "1536, 1536, 1024, float16, float16, float16, by columns"),
     ("hopper_matmul_kernel", "gone", "64, 64, 64, float16, float16, float16"),
     ("hopper_matmul_kernel", HOPPER, "64, 100, 64, float16, float16, float16"),
     ("hopper_short_kernel", next(iter(SHORT)), "768, 768, 1536, float16, float16, float16"),
@@ -110,6 +111,9 @@ CALLS = {
     "another size": lambda: triton_matmul(half(2048, 1536), half(1536, 4096)),
     "another dtype": lambda: triton_matmul(*[half(1536, 1536, dtype=torch.bfloat16)] * 2),
     "A by columns": lambda: triton_matmul(half(1536, 1536).T, half(1536, 1536)),
+    "B by columns, in a table": lambda: triton_matmul(half(1536, 1024), half(1536, 1024).T),
+    "by columns in a table, by rows": lambda: triton_matmul(half(1536, 1024), half(1024, 1536)),
+    "B by wider columns": lambda: triton_matmul(half(1536, 1024), half(1536, 1032)[:, :1024].T),
     "B by columns": lambda: triton_matmul(half(1536, 1536), half(1536, 1536).T),
     "rows that no step divides": lambda: triton_matmul(half(1004, 1000), half(1000, 1000)),
     "a short one": lambda: triton_matmul(half(768, 768), half(768, 768)),
@@ -154,6 +158,7 @@ for name in sys.argv[3:]:
 TAKEN = {
     "whole": "hopper_matmul_kernel",
     "shared": "hopper_matmul_kernel",
+    "B by columns, in a table": "hopper_matmul_kernel",
     "short": "hopper_short_kernel",
     "wide": "hopper_short_kernel",
     "high": "hopper_short_kernel",
@@ -169,6 +174,7 @@ RULED = {
     "another size": "hopper_matmul_kernel",
     **dict.fromkeys(("another dtype", "B by columns", "a short one", "a short one by columns"), "hopper_short_kernel"),
     **dict.fromkeys(("rows that no step divides", *GONE), "hopper_short_kernel"),
+    **dict.fromkeys(("by columns in a table, by rows", "B by wider columns"), "hopper_short_kernel"),
     "few rows": "thin_matmul_kernel",
     **dict.fromkeys(("attention of another batch", "twice the length", "transposed"), "hopper_attention_kernel"),
 }

@@ -1,9 +1,9 @@
 """Which calls take another kernel than the plain one: those for which another was measured to be faster.
 
 A table's choice (`flopwatch.kernels.known`) that names one of these kernels counts for calls with its key, on the GPU
-of its name, whose operands are laid out as those that were measured: contiguous. It names the configuration as
-``python -m evidence.matmul_candidates choose`` and ``python -m evidence.attention_candidates choose`` write it; one
-that the kernel's list no longer has is passed over. What no table has takes a kernel for Hopper by a rule
+of its name, whose operands are laid out as those that were measured: contiguous, or B by columns. It names the
+configuration as ``python -m evidence.matmul_candidates choose`` and ``python -m evidence.attention_candidates choose``
+write it; one that the kernel's list no longer has is passed over. What no table has takes a kernel for Hopper by a rule
 (`flopwatch.kernels.hopper_choice`) on any GPU of that capability. All other calls take the plain kernel, and so do all
 calls where kernels are interpreted, where ``FLOPWATCH_AUTOTUNE=all`` has everything of the plain kernel's list timed,
 and where ``FLOPWATCH_KERNELS=plain`` asks for it.
@@ -74,7 +74,7 @@ def routed_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Prepare
     """
     if _is_plain():
         return None
-    kernel, name = _choice(PRODUCTS, product_key(a, b, c), (a, b))
+    kernel, name = _product_choice(a, b, c)
     if kernel == PLAIN:
         return None
     config = _PRODUCTS.get(kernel, {}).get(name)
@@ -93,7 +93,7 @@ def ruled_product(a: torch.Tensor, b: torch.Tensor, *, in_lines: bool = False) -
         b: (K, N), of the same dtype, which is that of the product.
         in_lines: whether what is multiplied are copies, whose rows begin with lines of memory.
     """
-    if _is_plain() or not _is_hopper(a) or any(_choice(PRODUCTS, product_key(a, b, a), (a, b))):
+    if _is_plain() or not _is_hopper(a) or any(_product_choice(a, b, a)):
         return None
     return _ruled(a, b, has_steps=False, in_lines=in_lines)
 
@@ -214,14 +214,15 @@ def routed_attention(
 
 
 def product_key(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:
-    """Return the key of a product in tables: that of the plain kernel's tuner.
+    """Return the key of a product in tables: that of the plain kernel's tuner, and whether B lies by columns.
 
-    >>> half = torch.empty(64, 32).half()
-    >>> product_key(half, half.T, half)
-    '64, 64, 32, float16, float16, float16'
+    >>> half = torch.empty(64, 64).half()
+    >>> product_key(half, half, half), product_key(half, half.T, half)
+    ('64, 64, 64, float16, float16, float16', '64, 64, 64, float16, float16, float16, by columns')
     """
     (M, K), N = a.shape, b.shape[1]
-    return key_text((M, N, K, a.dtype, b.dtype, c.dtype))
+    layout = ["by columns"] if lies_by_columns(b) else []
+    return key_text((M, N, K, a.dtype, b.dtype, c.dtype, *layout))
 
 
 def fp8_product_key(
@@ -258,6 +259,11 @@ def _is_plain() -> bool:
     """Tell whether the plain kernel is asked for."""
     asked = os.environ.get(VARIABLE) == "all" or os.environ.get(KERNELS_VARIABLE) == PLAIN
     return asked or bool(knobs.runtime.interpret)
+
+
+def _product_choice(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[str, str]:
+    """Return what `_choice` does for a product."""
+    return _choice(PRODUCTS, product_key(a, b, c), (a, b.T if lies_by_columns(b) else b))
 
 
 def _choice(kernels: tuple[str, ...], key: str, operands: Sequence[torch.Tensor]) -> tuple[str, str]:
