@@ -15,14 +15,14 @@ from evidence import first_calls, launch_costs, varied_lengths
 from evidence.page import filled, table
 from evidence.peer_goals import ATTENTION_GROUPS, FP8, PRODUCTS, Group, Point
 from evidence.peer_plots import DEVICE, measured_plots, recorded_plots
-from evidence.peer_recorded import Recorded, recorded
+from evidence.peer_recorded import Recorded, Recording, climb, recorded, recordings
 from evidence.peer_records import Beside, Peers, Sitting, factor, kept, unusable, within
 from evidence.peer_shapes import peers_at
 from evidence.samples import FOLDER
 from flopwatch.model import eps_of
 from flopwatch.report.escape import markdown_code
 from flopwatch.static.devices import find_device
-from flopwatch.units import format_seconds
+from flopwatch.units import format_seconds, short_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -156,6 +156,7 @@ def blocks(peers: Peers, own: Recorded | None) -> dict[str, str]:
         "kept": launch_costs.told(launch_costs.kept(FOLDER / device) for device in (DEVICE, OTHER_DEVICE)),
         "first": first_calls.told(first_calls.kept(FOLDER / device) for device in (DEVICE, OTHER_DEVICE)),
         "varied": varied_lengths.told(varied_lengths.kept(FOLDER / device) for device in (DEVICE, OTHER_DEVICE)),
+        "climb": commits(recordings()),
         "lengths": "" if own is None else lengths(own),
         "recorded": "No recording of the bundled suites is kept." if own is None else alone(own),
     }
@@ -320,16 +321,35 @@ def alone(own: Recorded) -> str:
         )
         for each in own.cases
     ]
-    origin_of = own.origin
-    versions = ", ".join(f"{name} {version}" for name, version in origin_of.versions.items())
+    session = own.origin.sessions[-1]
+    versions = ", ".join(f"{name} {version}" for name, version in session.machine.versions.items())
+    driver = f"driver {session.machine.gpu.driver}, " if session.machine.gpu else ""
     where = (
-        f"One {origin_of.gpu}, {origin_of.date}, commit {own.commit[:12]}, driver {origin_of.driver}, {versions}:"
-        f" medians of {origin_of.pairs} pairs of\nprocesses, `evidence/h200/{origin_of.file}`, recorded by"
-        f" `{origin_of.command}`."
+        f"One {own.gpu}, {session.at.date()}, commit {short_commit(own.origin.commit)}, {driver}{versions}:\n"
+        f"medians of a process in turns with the anchor's, by `{_record(own.origin, short_commit(own.origin.commit))}`."
     )
     images = "\n".join(f"![](images/{name})" for name in recorded_plots(own))
     heads = ("case", "a call", "TFLOPS", "GB/s", "of the roofline")
     return "\n\n".join([where, images, table(heads, rows, left=1)])
+
+
+def _record(recording: Recording, commit: str) -> str:
+    """Return the command that records a commit as this one was."""
+    anchor = next(case.anchor for case in recording.cases.values())
+    return f"flopwatch record {commit} --machine {DEVICE} --anchor {short_commit(anchor)}"
+
+
+def commits(kept: Sequence[Recording]) -> str:
+    """Tell how fast each recorded commit is in units of the anchor."""
+    if not kept:
+        return "No commit is recorded beside an anchor."
+    means = climb(kept)
+    rows = [
+        (f"`{short_commit(each.commit)}`", str(each.date.date()), *(f"{mean[place]:.3f}" for mean in means.values()))
+        for place, each in enumerate(kept)
+    ]
+    commands = _console(dict.fromkeys(_record(each, "COMMIT") for each in kept))
+    return f"{table(('commit', 'of', *means), rows, left=2)}\n\n{commands}"
 
 
 def lengths(own: Recorded) -> str:

@@ -11,7 +11,7 @@ from evidence import peer_document, peer_records
 from evidence.peer_document import OTHER_DEVICE, PAGE, blocks, plots, standing, write
 from evidence.peer_goals import ATTENTION_GROUPS, FP8, PRODUCTS, Group
 from evidence.peer_plots import DEVICE, measured_plots
-from evidence.peer_recorded import Recorded, recorded
+from evidence.peer_recorded import Recorded, climb, recorded, recordings
 from evidence.peer_records import Peers
 from evidence.peer_shapes import MATMUL, peers_at
 from evidence.samples import FOLDER
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from evidence.peer_goals import Point
+    from evidence.peer_recorded import Recording
     from evidence.peer_records import Beside
 
 TWO: tuple[Point, ...] = (("PeerMatmul", "256x256x256", "float16"), ("PeerMatmul", "512x512x512", "float16"))
@@ -217,6 +218,47 @@ def test_recorded_rates_are_those_of_the_recording(own: Recorded | None) -> None
     assert {each.square for each in own.cases if each.name == "Matmul 1000x1000x1000 float16"} == {None}
     row = next(line for line in peer_document.alone(own).splitlines() if line.startswith(f"| {case.name} |"))
     assert f"| {case.tflops:.4g} |" in row
+
+
+def test_the_newest_commit_is_told_whenever_it_was_recorded(own: Recorded | None) -> None:
+    kept = recordings()
+
+    assert own is not None
+    assert own.origin == kept[-1]
+    assert [each.date for each in kept] == sorted(each.date for each in kept)
+    assert own.origin.date == max(each.date for each in kept)
+    assert own.origin.commit[:12] in peer_document.alone(own)
+
+
+def test_commits_are_told_in_units_of_the_anchor_of_cases_that_all_have() -> None:
+    *_, older, newest = recordings()
+
+    def timed(origin: Recording, **speeds: float) -> Recording:
+        some = next(iter(origin.cases.values()))
+        names = {name: f"{name}[1x1x1,float16,flopwatch]" for name in speeds}
+        cases = {
+            names[name]: replace(some, case=names[name], anchor_seconds=speed, pair_seconds=1.0)
+            for name, speed in speeds.items()
+        }
+        return replace(origin, cases=cases)
+
+    two = [
+        timed(older, Matmul=2.0, Linear=8.0, MatmulFp8=3.0, VectorAdd=9.0),
+        timed(newest, Matmul=1.0, Linear=4.0, MatmulFp8=1.5, VectorAdd=9.0, Attention=7.0),
+    ]
+
+    means = climb(two)
+    assert list(means) == ["products in 16 bits, 2 cases", "products in fp8, 1 cases"]
+    assert list(means.values()) == [pytest.approx([4.0, 2.0]), pytest.approx([3.0, 1.5])]
+    rows = peer_document.commits(two).splitlines()
+    assert rows[2] == f"| `{older.commit[:12]}` | {older.date.date()} | 4.000 | 3.000 |"
+    assert sum(row.startswith("$ flopwatch record COMMIT") for row in rows) == 1
+    assert climb([]) == {}
+    assert peer_document.commits([]) == "No commit is recorded beside an anchor."
+
+
+def test_where_nothing_is_recorded_there_is_nothing(tmp_path: Path) -> None:
+    assert recorded(tmp_path) is None
 
 
 def test_lengths_are_told_beside_the_same_attention_without_them(own: Recorded | None) -> None:

@@ -5,6 +5,7 @@ The file lies beside asv's result and has its name, with ``.jsonl`` at the end, 
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from flopwatch.measure.machine import Machine, Snapshot
 from flopwatch.model import Choice, Failure, from_json, to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -105,18 +107,17 @@ def append(path: Path, line: Line) -> None:
         file.write(b"\n" * cut_short + to_json(line) + b"\n")
 
 
-def read_cases(path: Path) -> list[CaseLog]:
-    """Return the cases that are done; a line that cannot be read is as if it had not been written."""
+def read_lines(path: Path) -> Iterator[Line]:
+    """Yield the lines of a file, if there is one; one that cannot be read is as if it had not been written."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
-        return []
-    cases = []
+        return
     for text in lines:
-        try:
-            line = from_json(text, Line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue
-        if line.case is not None:
-            cases.append(line.case)
-    return cases
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            yield from_json(text, Line)
+
+
+def read_cases(path: Path) -> list[CaseLog]:
+    """Return the cases that are done."""
+    return [line.case for line in read_lines(path) if line.case is not None]
