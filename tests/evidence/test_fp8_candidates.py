@@ -52,7 +52,7 @@ def test_the_points_are_those_of_the_peers_and_a_few_rows_more() -> None:
 
     assert by_group.pop("tensor fast") == list(MATMUL_FP8)
     assert by_group.pop("few rows") == list(FEW_ROWS)
-    assert set(by_group) == {"row fast", "tensor float32"}
+    assert set(by_group) == {"row fast", "tensor float32", "row float32"}
     assert all(set(shapes) == set(FP8_FEW) for shapes in by_group.values())
     assert len({point.name for point in points}) == len(points)
 
