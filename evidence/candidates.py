@@ -89,6 +89,12 @@ def main(experiment: RoutedExperiment, arguments: Sequence[str], program: str, d
     if chooses:
         findings = from_json(options.out.read_bytes(), Findings)
         named = [outcome for outcome in findings.outcomes if is_named(outcome.point, options.only.split())]
+        if strange := {outcome.point.name for outcome in named} - {point.name for point in experiment.points()}:
+            sys.exit(
+                f"{options.out.name} has points that these are not: {min(strange)} is one of {len(strange)}\n"
+                "  why: they were raced with other options, or held out: what is held out decides nothing\n"
+                "  do:  choose with the options of the race"
+            )
         only = f" --only {shlex.quote(options.only)}" if options.only else ""
         command = f"{program} choose {options.out.name}{only}"
         said = choose(replace(findings, outcomes=tuple(named)), experiment, command)

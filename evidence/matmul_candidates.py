@@ -76,7 +76,7 @@ _SMALL = (520, 776, 1032)
 _SEED = 20261122
 #: Products of layers that the suites watch, which no point of the peers is.
 LAYERS = ("2048x4096x14336", "1024x50304x768")
-#: Of those, what the suite of linear layers has: their B lies by columns.
+#: What the suite of linear layers has in bfloat16: their B lies by columns.
 WEIGHTS = (
     *("1x4096x4096", "64x4096x4096", "16x14336x4096", "128x8192x8192", "512x4096x4096", "2048x4096x14336"),
     *("4096x11008x4096", "1024x50304x768"),
@@ -424,6 +424,6 @@ if __name__ == "__main__":
     main(
         MatmulExperiment(held_out=own.held_out, by_columns=own.columns, named=own.named),
         others,
-        "python -m evidence.matmul_candidates",
+        f"python -m evidence.matmul_candidates{' --columns' * own.columns}",
         str(__doc__),
     )

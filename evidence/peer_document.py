@@ -15,7 +15,7 @@ from evidence import first_calls, launch_costs, varied_lengths
 from evidence.page import filled, table
 from evidence.peer_goals import ATTENTION_GROUPS, FP8, PRODUCTS, Group, Point
 from evidence.peer_plots import DEVICE, measured_plots, recorded_plots
-from evidence.peer_recorded import Recorded, Recording, climb, recorded, recordings
+from evidence.peer_recorded import Recorded, Recording, climb, recorded
 from evidence.peer_records import Beside, Peers, Sitting, factor, kept, unusable, within
 from evidence.peer_shapes import peers_at
 from evidence.samples import FOLDER
@@ -156,7 +156,7 @@ def blocks(peers: Peers, own: Recorded | None) -> dict[str, str]:
         "kept": launch_costs.told(launch_costs.kept(FOLDER / device) for device in (DEVICE, OTHER_DEVICE)),
         "first": first_calls.told(first_calls.kept(FOLDER / device) for device in (DEVICE, OTHER_DEVICE)),
         "varied": varied_lengths.told(varied_lengths.kept(FOLDER / device) for device in (DEVICE, OTHER_DEVICE)),
-        "climb": commits(recordings()),
+        "climb": "" if own is None else commits(own.history),
         "lengths": "" if own is None else lengths(own),
         "recorded": "No recording of the bundled suites is kept." if own is None else alone(own),
     }
@@ -321,35 +321,31 @@ def alone(own: Recorded) -> str:
         )
         for each in own.cases
     ]
-    session = own.origin.sessions[-1]
-    versions = ", ".join(f"{name} {version}" for name, version in session.machine.versions.items())
-    driver = f"driver {session.machine.gpu.driver}, " if session.machine.gpu else ""
+    commit, machine = short_commit(own.origin.commit), own.origin.machine
+    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    driver = f"driver {machine.gpu.driver}, " if machine.gpu else ""
     where = (
-        f"One {own.gpu}, {session.at.date()}, commit {short_commit(own.origin.commit)}, {driver}{versions}:\n"
-        f"medians of a process in turns with the anchor's, by `{_record(own.origin, short_commit(own.origin.commit))}`."
+        f"One {own.gpu}, {own.origin.measured}, commit {commit}, {driver}{versions}:\n"
+        f"medians of a process in turns with the anchor's, by `{_record(own.history, commit)}`."
     )
     images = "\n".join(f"![](images/{name})" for name in recorded_plots(own))
     heads = ("case", "a call", "TFLOPS", "GB/s", "of the roofline")
     return "\n\n".join([where, images, table(heads, rows, left=1)])
 
 
-def _record(recording: Recording, commit: str) -> str:
-    """Return the command that records a commit as this one was."""
-    anchor = next(case.anchor for case in recording.cases.values())
-    return f"flopwatch record {commit} --machine {DEVICE} --anchor {short_commit(anchor)}"
+def _record(history: Sequence[Recording], commit: str) -> str:
+    """Return the command that records a commit as these were."""
+    return f"flopwatch record {commit} --machine {DEVICE} --anchor {short_commit(history[-1].anchor)}"
 
 
-def commits(kept: Sequence[Recording]) -> str:
+def commits(history: Sequence[Recording]) -> str:
     """Tell how fast each recorded commit is in units of the anchor."""
-    if not kept:
-        return "No commit is recorded beside an anchor."
-    means = climb(kept)
+    means = climb(history)
     rows = [
-        (f"`{short_commit(each.commit)}`", str(each.date.date()), *(f"{mean[place]:.3f}" for mean in means.values()))
-        for place, each in enumerate(kept)
+        (f"`{short_commit(each.commit)}`", str(each.date.date()), *(f"{mean[place]:.2f}" for mean in means.values()))
+        for place, each in enumerate(history)
     ]
-    commands = _console(dict.fromkeys(_record(each, "COMMIT") for each in kept))
-    return f"{table(('commit', 'of', *means), rows, left=2)}\n\n{commands}"
+    return f"{table(('commit', 'date', *means), rows, left=2)}\n\n{_console([_record(history, 'COMMIT')])}"
 
 
 def lengths(own: Recorded) -> str:
@@ -360,8 +356,10 @@ def lengths(own: Recorded) -> str:
         full = whole.get((each.suite, each.values[0]))
         if each.mean_length is not None and full is not None:
             times = (format_seconds(full.seconds), format_seconds(each.seconds))
-            rows.append((each.values[0], f"{each.mean_length:.2f}", *times, f"{each.seconds / full.seconds:.2f}"))
-    heads = ("attention", "mean length", "all of full length", "of those lengths", "of that time")
+            kernels = (" and ".join(f"`{kernel}`" for kernel in one.kernels) for one in (full, each))
+            part = f"{each.seconds / full.seconds:.2f}"
+            rows.append((each.values[0], f"{each.mean_length:.2f}", *times, part, *kernels))
+    heads = ("attention", "mean length", "all of full length", "of those lengths", "of that time", "by", "and by")
     return table(heads, rows, left=1)
 
 

@@ -88,7 +88,7 @@ def recorded_plots(own: Recorded) -> dict[str, str]:
     squares = {each.square: each for each in own.cases if each.square is not None}
     if squares:
         roof = {size: roof_tflops(device, each.flops, each.bytes_moved, each.values) for size, each in squares.items()}
-        title = f"Square products in float16 on one {own.gpu}, {own.origin.date.date()}: flopwatch's TFLOPS by size"
+        title = f"Square products in float16 on one {own.gpu}, {own.origin.measured}: flopwatch's TFLOPS by size"
         lines = {"flopwatch": {size: each.tflops for size, each in squares.items()}}
         made["performance-recorded-matmul.svg"] = throughput(title, "M = N = K", lines, roof)
     attention = [each for each in own.cases if each.is_attention]
@@ -96,7 +96,7 @@ def recorded_plots(own: Recorded) -> dict[str, str]:
         peak = device.peak_tflops()
         work = [each.flops * 1e-9 for each in attention]
         plot = Plot(
-            title=f"Attention in float16 on one {own.gpu}, {own.origin.date.date()}: flopwatch's TFLOPS by its work",
+            title=f"Attention in float16 on one {own.gpu}, {own.origin.measured}: flopwatch's TFLOPS by its work",
             x=_decades("operations of a call, 10⁹", min(work), max(work)),
             y=_rates(peak),
             legend_below=True,

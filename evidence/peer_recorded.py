@@ -7,29 +7,25 @@ import json
 import math
 import statistics
 from dataclasses import dataclass
-from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from evidence.peer_plots import DEVICE
 from evidence.peer_shapes import SQUARES, sizes
 from evidence.samples import FOLDER
-from flopwatch.record.sidecar import CaseLog, SessionLog, read_lines
+from flopwatch.measure.machine import Machine
+from flopwatch.record.sidecar import CaseLog, read_lines
 from flopwatch.suite import discover
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
+    from pathlib import Path
 
 RESULTS = FOLDER.parent / "results" / DEVICE
-#: Classes of cases, by their suites.
-CLASSES: Mapping[str, Callable[[str], bool]] = MappingProxyType(
-    {
-        "products in 16 bits": lambda suite: suite in {"Matmul", "MatmulSizes", "Linear", "WeightGradient"},
-        "products in fp8": lambda suite: suite == "MatmulFp8",
-        "attention": lambda suite: suite.endswith("Attention"),
-    }
-)
-#: Suites whose rates are told: those of the kernels that have peers.
+#: Suites of products in 16 bits.
+_PRODUCTS = frozenset({"Matmul", "MatmulSizes", "Linear", "WeightGradient"})
+#: A recording is whole that has such a part of the cases that recordings have in the median.
+WHOLE = 0.9
+#: Suites whose rates are told.
 SUITES = ("Matmul", "MatmulSizes", "Linear", "Attention", "EncoderAttention", "ImageAttention", "DecoderAttention")
 #: What attention's cases call the mask where sequences of a batch end at lengths of their own.
 LENGTHS = "lengths"
@@ -46,6 +42,7 @@ class RecordedCase:
         flops: of a call.
         bytes_moved: that a call must move.
         mean_length: of the sequences, in units of the longest; None where all are as long.
+        kernels: that a call launches.
     """
 
     suite: str
@@ -54,6 +51,7 @@ class RecordedCase:
     flops: float
     bytes_moved: float
     mean_length: float | None = None
+    kernels: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -89,63 +87,90 @@ class Recording:
     """What `flopwatch record` keeps of one commit beside an anchor.
 
     Attributes:
-        path: of what asv has no place for.
         commit: its hash.
         date: of the commit.
-        sessions: when it was recorded and where, the newest last.
+        machine: that recorded it, the last time.
         cases: of the kernels under test, by name.
     """
 
-    path: Path
     commit: str
     date: dt.datetime
-    sessions: tuple[SessionLog, ...]
+    machine: Machine
     cases: dict[str, CaseLog]
+
+    @property
+    def anchor(self) -> str:
+        """The commit with which the last case was paired."""
+        return max(self.cases.values(), key=lambda case: case.at).anchor
+
+    @property
+    def measured(self) -> dt.date:
+        """The day of the last case."""
+        return max(case.at for case in self.cases.values()).date()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recorded:
-    """What the newest recording says, and whose it is."""
+    """What the newest commit's recording says.
 
-    origin: Recording
+    Attributes:
+        history: of all commits, that one last.
+        cases: its own.
+    """
+
+    history: tuple[Recording, ...]
     cases: tuple[RecordedCase, ...]
+
+    @property
+    def origin(self) -> Recording:
+        """Whose the cases are."""
+        return self.history[-1]
 
     @property
     def gpu(self) -> str:
         """The name of the GPU."""
-        gpu = self.origin.sessions[-1].machine.gpu
-        return gpu.name if gpu else "no GPU"
+        return self.origin.machine.gpu.name if self.origin.machine.gpu else "no GPU"
 
 
-def recordings(folder: Path = RESULTS) -> list[Recording]:
-    """Read what was recorded beside an anchor, the newest commit last."""
-    found = []
-    for path in folder.glob("*.jsonl"):
-        about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        lines = list(read_lines(path))
-        cases = [line.case for line in lines if line.case is not None and line.case.anchor_seconds is not None]
-        found.append(
-            Recording(
-                path=path,
-                commit=about["commit_hash"],
-                date=dt.datetime.fromtimestamp(about["date"] / 1000, dt.UTC),
-                sessions=tuple(line.session for line in lines if line.session is not None),
-                cases={case.case: case for case in cases},
-            )
-        )
-    return sorted((each for each in found if each.cases), key=lambda each: each.date)
+def read_history(folder: Path = RESULTS) -> tuple[Recording, ...]:
+    """Read what was recorded beside the anchor of the newest commit, which comes last.
+
+    What is interrupted is left out until it is whole: ratios of some cases are not those of all.
+    """
+    found = sorted(filter(None, map(_read, folder.glob("*.jsonl"))), key=lambda each: each.date)
+    least = WHOLE * statistics.median(len(each.cases) for each in found) if found else 0
+    whole = [each for each in found if len(each.cases) >= least]
+    return tuple(each for each in whole if each.anchor == whole[-1].anchor)
+
+
+def _read(path: Path) -> Recording | None:
+    """Read what is beside asv's result; None where there is no such, or no case has a pair."""
+    result = path.with_suffix(".json")
+    lines = list(read_lines(path))
+    sessions = [line.session for line in lines if line.session is not None]
+    last = {(line.case.case, line.case.version): line.case for line in lines if line.case is not None}
+    cases = {case.case: case for case in last.values() if case.anchor_seconds and case.pair_seconds}
+    if not cases or not sessions or not result.exists():
+        return None
+    about = json.loads(result.read_text(encoding="utf-8"))
+    return Recording(
+        commit=about["commit_hash"],
+        date=dt.datetime.fromtimestamp(about["date"] / 1000, dt.UTC),
+        machine=sessions[-1].machine,
+        cases=cases,
+    )
 
 
 def recorded(folder: Path = RESULTS) -> Recorded | None:
     """Read the recording of the newest commit; None where there is none. Operations and bytes the suites count."""
-    kept = recordings(folder)
-    if not kept:
+    history = read_history(folder)
+    if not history:
         return None
     suites = discover(FOLDER.parent / "benchmarks").suites
     cases = []
-    for name, case in kept[-1].cases.items():
+    for name, case in history[-1].cases.items():
         suite, parameters = _parts(name)
-        if suite in SUITES and suite in suites and case.pair_seconds is not None:
+        if suite in SUITES and suite in suites and case.pair_seconds:
             counts = suites[suite]()
             cases.append(
                 RecordedCase(
@@ -155,25 +180,36 @@ def recorded(folder: Path = RESULTS) -> Recorded | None:
                     flops=counts.flops(*parameters),
                     bytes_moved=counts.bytes_moved(*parameters),
                     mean_length=_mean_length(counts, parameters),
+                    kernels=tuple(dict.fromkeys(each.kernel for each in case.compiled)),
                 )
             )
-    return Recorded(origin=kept[-1], cases=tuple(cases))
+    return Recorded(history=history, cases=tuple(cases))
 
 
-def climb(kept: Sequence[Recording]) -> dict[str, list[float]]:
+def climb(history: Sequence[Recording]) -> dict[str, list[float]]:
     """Return for each class of cases how fast commits are in units of the anchor, the geometric mean of a commit.
 
     Of the cases that all of these have.
     """
-    shared = [name for name in kept[-1].cases if all(name in each.cases for each in kept)] if kept else []
-    means = {}
-    for title, belongs in CLASSES.items():
-        names = [name for name in shared if belongs(_parts(name)[0])]
-        if names:
-            means[f"{title}, {len(names)} cases"] = [
-                statistics.geometric_mean(_speed(each.cases[name]) for name in names) for each in kept
-            ]
-    return means
+    shared = [name for name in history[-1].cases if all(name in each.cases for each in history)]
+    by_class: dict[str, list[str]] = {}
+    for name in shared:
+        by_class.setdefault(_class_of(_parts(name)[0]), []).append(name)
+    return {
+        f"{title}, cases: {len(by_class[title])}": [
+            statistics.geometric_mean(_speed(each.cases[name]) for name in by_class[title]) for each in history
+        ]
+        for title in ("products in 16 bits", "products in fp8", "attention")
+        if title in by_class
+    }
+
+
+def _class_of(suite: str) -> str:
+    if suite.endswith("Attention"):
+        return "attention"
+    if suite == "MatmulFp8":
+        return "products in fp8"
+    return "products in 16 bits" if suite in _PRODUCTS else ""
 
 
 def _speed(case: CaseLog) -> float:

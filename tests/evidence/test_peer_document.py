@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import datetime as dt
+import json
 import math
 import re
 import shutil
@@ -11,19 +13,19 @@ from evidence import peer_document, peer_records
 from evidence.peer_document import OTHER_DEVICE, PAGE, blocks, plots, standing, write
 from evidence.peer_goals import ATTENTION_GROUPS, FP8, PRODUCTS, Group
 from evidence.peer_plots import DEVICE, measured_plots
-from evidence.peer_recorded import Recorded, climb, recorded, recordings
+from evidence.peer_recorded import Recorded, read_history, recorded
 from evidence.peer_records import Peers
 from evidence.peer_shapes import MATMUL, peers_at
 from evidence.samples import FOLDER
 from tests.evidence.test_peer_records import NUMBERS, SITTING, beside
 
 from flopwatch.model import Failure
+from flopwatch.record.sidecar import CaseLog, Line, SessionLog, append, read_cases
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from evidence.peer_goals import Point
-    from evidence.peer_recorded import Recording
     from evidence.peer_records import Beside
 
 TWO: tuple[Point, ...] = (("PeerMatmul", "256x256x256", "float16"), ("PeerMatmul", "512x512x512", "float16"))
@@ -220,45 +222,77 @@ def test_recorded_rates_are_those_of_the_recording(own: Recorded | None) -> None
     assert f"| {case.tflops:.4g} |" in row
 
 
-def test_the_newest_commit_is_told_whenever_it_was_recorded(own: Recorded | None) -> None:
-    kept = recordings()
+def write_recording(folder: Path, commit: str, date: int, *, speeds: dict[str, float], anchor: str = "a" * 40) -> Path:
+    """Write what `flopwatch record` keeps of a commit: asv's result, as far as it is read, and the file beside it."""
+    machine = replace(SITTING.machine, versions={"triton": commit[:3]})
+    at = dt.datetime(2026, 11, 30, tzinfo=dt.UTC)
+    path = folder / f"{commit[:8]}-env.jsonl"
+    append(path, Line(session=SessionLog(at=at, machine=machine)))
+    for name, speed in speeds.items():
+        log = CaseLog(
+            case=f"{name}[64x64x64,float16,flopwatch]",
+            version="1",
+            at=at,
+            seconds=1.0,
+            anchor=anchor,
+            anchor_seconds=speed * 1e-5,
+            pair_seconds=1e-5,
+        )
+        append(path, Line(case=log))
+    about = {"commit_hash": commit, "date": date * 86_400_000}
+    path.with_suffix(".json").write_text(json.dumps(about), encoding="utf-8")
+    return path
+
+
+def test_commits_are_told_in_units_of_the_anchor_of_cases_that_all_have(tmp_path: Path) -> None:
+    others = {f"Other{number}": 9.0 for number in range(10)}
+    older = {**others, "Matmul": 2.0, "Linear": 8.0, "MatmulFp8": 3.0}
+    newer = {**others, "Matmul": 1.0, "Linear": 4.0, "MatmulFp8": 1.5, "GroupedAttention": 7.0}
+    write_recording(tmp_path, "b" * 40, 2, speeds=newer)  # recorded first
+    write_recording(tmp_path, "c" * 40, 1, speeds=older)
+    own = recorded(tmp_path)
 
     assert own is not None
-    assert own.origin == kept[-1]
-    assert [each.date for each in kept] == sorted(each.date for each in kept)
-    assert own.origin.date == max(each.date for each in kept)
-    assert own.origin.commit[:12] in peer_document.alone(own)
-
-
-def test_commits_are_told_in_units_of_the_anchor_of_cases_that_all_have() -> None:
-    *_, older, newest = recordings()
-
-    def timed(origin: Recording, **speeds: float) -> Recording:
-        some = next(iter(origin.cases.values()))
-        names = {name: f"{name}[1x1x1,float16,flopwatch]" for name in speeds}
-        cases = {
-            names[name]: replace(some, case=names[name], anchor_seconds=speed, pair_seconds=1.0)
-            for name, speed in speeds.items()
-        }
-        return replace(origin, cases=cases)
-
-    two = [
-        timed(older, Matmul=2.0, Linear=8.0, MatmulFp8=3.0, VectorAdd=9.0),
-        timed(newest, Matmul=1.0, Linear=4.0, MatmulFp8=1.5, VectorAdd=9.0, Attention=7.0),
+    assert [each.commit[0] for each in own.history] == ["c", "b"]
+    assert {case.suite for case in own.cases} == {"Matmul", "Linear"}
+    assert "2026-11-30, commit bbbbbbbbbbbb, driver 580.1, triton bbb" in peer_document.alone(own)
+    assert peer_document.commits(own.history).splitlines() == [
+        "| commit | date | products in 16 bits, cases: 2 | products in fp8, cases: 1 |",
+        "|:--|:--|--:|--:|",
+        "| `cccccccccccc` | 1970-01-02 | 4.00 | 3.00 |",
+        "| `bbbbbbbbbbbb` | 1970-01-03 | 2.00 | 1.50 |",
+        "",
+        "```console",
+        "$ flopwatch record COMMIT --machine h200 --anchor aaaaaaaaaaaa",
+        "```",
     ]
 
-    means = climb(two)
-    assert list(means) == ["products in 16 bits, 2 cases", "products in fp8, 1 cases"]
-    assert list(means.values()) == [pytest.approx([4.0, 2.0]), pytest.approx([3.0, 1.5])]
-    rows = peer_document.commits(two).splitlines()
-    assert rows[2] == f"| `{older.commit[:12]}` | {older.date.date()} | 4.000 | 3.000 |"
-    assert sum(row.startswith("$ flopwatch record COMMIT") for row in rows) == 1
-    assert climb([]) == {}
-    assert peer_document.commits([]) == "No commit is recorded beside an anchor."
+
+def test_of_recordings_those_count_that_are_whole_and_of_one_anchor(tmp_path: Path) -> None:
+    cases = {f"Suite{number}": 2.0 for number in range(10)}
+    for date, commit in enumerate("bcd"):
+        write_recording(tmp_path, commit * 40, date, speeds=cases)
+    write_recording(tmp_path, "e" * 40, 4, speeds={"Suite0": 3.0})
+    write_recording(tmp_path, "f" * 40, 0, speeds=cases, anchor="9" * 40)
+    (tmp_path / "begun-env.jsonl").write_bytes((tmp_path / "bbbbbbbb-env.jsonl").read_bytes())
+    write_recording(tmp_path, "7" * 40, 5, speeds={})
+
+    assert [each.commit[0] for each in read_history(tmp_path)] == ["b", "c", "d"]
+
+
+def test_what_failed_when_it_was_measured_again_is_not_told(tmp_path: Path) -> None:
+    path = write_recording(tmp_path, "b" * 40, 1, speeds={"Matmul": 2.0, "Linear": 3.0})
+    (linear,) = (case for case in read_cases(path) if case.case.startswith("Linear"))
+    append(path, Line(case=replace(linear, anchor_seconds=None, pair_seconds=None)))
+    own = recorded(tmp_path)
+
+    assert own is not None
+    assert [case.suite for case in own.cases] == ["Matmul"]
 
 
 def test_where_nothing_is_recorded_there_is_nothing(tmp_path: Path) -> None:
     assert recorded(tmp_path) is None
+    assert read_history(tmp_path) == ()
 
 
 def test_lengths_are_told_beside_the_same_attention_without_them(own: Recorded | None) -> None:
@@ -268,5 +302,7 @@ def test_lengths_are_told_beside_the_same_attention_without_them(own: Recorded |
     assert (full.mean_length, varied.mean_length) == (None, 0.625), "256, 512, 768 and 1024"
     pair = replace(own, cases=(replace(full, seconds=20e-6), replace(varied, seconds=15e-6)))
 
-    assert peer_document.lengths(pair).splitlines()[2:] == ["| 4x8x1024x64 | 0.62 | 20.00 µs | 15.00 µs | 0.75 |"]
+    assert peer_document.lengths(pair).splitlines()[2:] == [
+        "| 4x8x1024x64 | 0.62 | 20.00 µs | 15.00 µs | 0.75 | `hopper_attention_kernel` | `attention_kernel` |"
+    ]
     assert len(peer_document.lengths(replace(own, cases=(varied,))).splitlines()) == 2, "with nothing beside it"

@@ -173,6 +173,40 @@ def test_the_command_line_chooses_for_the_points_that_are_named(
     assert LARGE.partition(" ")[0] not in table.read_text()
 
 
+@pytest.mark.parametrize("raced", [MatmulExperiment(held_out=True), MatmulExperiment(by_columns=True)])
+def test_points_of_other_races_choose_nothing(
+    raced: MatmulExperiment, table: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = {point.name: point for point in raced.points()}
+    name = "128x8192x8192 bfloat16 columns"
+    result = table.with_name("result.json")
+    result.write_bytes(to_json(findings(outcome(name, "short 64x128x64 s8 w4 x1 tma", 1.2, points=points))))
+    monkeypatch.setattr(candidates, "choose", lambda found, races, command: choose(found, races, command, table))
+
+    with pytest.raises(SystemExit, match=r"(?s)result.json has points .* choose with the options of the race"):
+        main(MATMUL, ["choose", str(result)], "python -m evidence.matmul_candidates", "")
+    assert not table.exists()
+    main(MatmulExperiment(by_columns=True), ["choose", str(result)], "the program", "")
+    assert capsys.readouterr().out.startswith(f"{name}: hopper_short_kernel; ")
+
+
+def test_a_shape_has_a_choice_by_rows_and_one_by_columns(table: Path) -> None:
+    races = MatmulExperiment(by_columns=True)
+    by_columns = {point.name: point for point in races.points()}
+    tile = winner(LARGE, HopperConfig)
+    shape = "128x8192x8192 bfloat16"
+    rows = outcome(shape, "short 64x128x64 s8 w4 x1 tma", 1.2)
+    columns = outcome(f"{shape} columns", "short 64x128x64 s8 w4 x1 tma pdl", 1.2, points=by_columns)
+    chosen(table, rows, outcome(LARGE, tile, 1.2))
+    chosen(table, columns, experiment=races)
+
+    key = "128, 8192, 8192, bfloat16, bfloat16, bfloat16"
+    found = known_routes(PRODUCTS, table.parent)
+    assert len(found) == 3
+    assert found[GPU, key] == ("hopper_short_kernel", "short 64x128x64 s8 w4 x1 tma")
+    assert found[GPU, f"{key}, by columns"] == ("hopper_short_kernel", "short 64x128x64 s8 w4 x1 tma pdl")
+
+
 def test_what_a_gain_must_be_is_known_of_every_kernel() -> None:
     assert GAINS.keys() == {*PRODUCTS, *ATTENTION}
     assert min(GAINS.values()) == TIE

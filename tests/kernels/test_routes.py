@@ -113,6 +113,9 @@ CALLS = {
     "A by columns": lambda: triton_matmul(half(1536, 1536).T, half(1536, 1536)),
     "B by columns, in a table": lambda: triton_matmul(half(1536, 1024), half(1536, 1024).T),
     "by columns in a table, by rows": lambda: triton_matmul(half(1536, 1024), half(1024, 1536)),
+    "B by columns, in a table and misaligned": lambda: triton_matmul(
+        half(1536, 1024), half(1536 * 1024 + 1)[1:].view(1536, 1024).T
+    ),
     "B by wider columns": lambda: triton_matmul(half(1536, 1024), half(1536, 1032)[:, :1024].T),
     "B by columns": lambda: triton_matmul(half(1536, 1536), half(1536, 1536).T),
     "rows that no step divides": lambda: triton_matmul(half(1004, 1000), half(1000, 1000)),
@@ -175,6 +178,7 @@ RULED = {
     **dict.fromkeys(("another dtype", "B by columns", "a short one", "a short one by columns"), "hopper_short_kernel"),
     **dict.fromkeys(("rows that no step divides", *GONE), "hopper_short_kernel"),
     **dict.fromkeys(("by columns in a table, by rows", "B by wider columns"), "hopper_short_kernel"),
+    "B by columns, in a table and misaligned": "hopper_copying_short_kernel",
     "few rows": "thin_matmul_kernel",
     **dict.fromkeys(("attention of another batch", "twice the length", "transposed"), "hopper_attention_kernel"),
 }
@@ -396,7 +400,7 @@ def test_all_that_tables_have_is_in_the_lists() -> None:
 #: as that takes on the host at hand: hosts of H200s were seen to take 10.7, 12 and 15.0 us for it (to 2026-11-23).
 HOST_US = 12.0
 OF_TORCH = HOST_US / 10.7
-#: A hang costs this: nine kernels are compiled, and traced by torch.compile.
+#: A hang costs this: ten kernels are compiled, and traced by torch.compile.
 DEADLINE_S = 240.0
 #: Runs in a process of its own, since a kernel whose barriers are wrong hangs. Prints of each call its kernel; the
 #: errors in eps of its first result and of one past Triton's dispatch, both into poisoned memory; how many of that one
@@ -419,6 +423,7 @@ d = torch.randn(1280, 1280, device="cuda").half()
 e, f = (torch.randn(shape, device="cuda").half() for shape in ((768, 1536), (1536, 768)))
 g, h = (torch.randn(768, depth, device="cuda").half() for depth in (896, 1024))
 i, j = (each.T.contiguous() for each in (g, h))
+m, n = (torch.randn(1536, 1024, device="cuda").half() for _ in range(2))
 q, k, v = (torch.randn(2, 4, 256, 64, device="cuda").half() for _ in range(3))
 long_q, long_k, long_v = (torch.randn(8, 8, 1152, 64, device="cuda").half() for _ in range(3))
 lengths = torch.tensor([1100, 0] * 4, dtype=torch.int32, device="cuda")
@@ -428,6 +433,7 @@ found = []
 for name, module, call, reference in (
     ("whole", matmul, lambda: triton_matmul(b, b), lambda: matmul_reference(b, b)),
     ("shared", matmul, lambda: triton_matmul(a, b), lambda: matmul_reference(a, b)),
+    ("B by columns, in a table", matmul, lambda: triton_matmul(m, n.T), lambda: matmul_reference(m, n.T)),
     ("short", matmul, lambda: triton_matmul(e, f), lambda: matmul_reference(e, f)),
     ("wide", matmul, lambda: triton_matmul(g, i), lambda: matmul_reference(g, i)),
     ("high", matmul, lambda: triton_matmul(h, j), lambda: matmul_reference(h, j)),

@@ -86,14 +86,18 @@ def routed_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Prepare
 def ruled_product(a: torch.Tensor, b: torch.Tensor, *, in_lines: bool = False) -> ProductConfig | None:
     """Return what the rule has for ``a @ b``, however operands lie, in tiles whose rows are next to each other.
 
-    None where a table has a choice, or the plain kernel is to be launched.
+    None where a table has a choice that these operands can be multiplied by, or the plain kernel is to be launched.
 
     Args:
         a: (M, K), not empty, of 16-bit elements.
         b: (K, N), of the same dtype, which is that of the product.
         in_lines: whether what is multiplied are copies, whose rows begin with lines of memory.
     """
-    if _is_plain() or not _is_hopper(a) or any(_product_choice(a, b, a)):
+    if _is_plain() or not _is_hopper(a):
+        return None
+    kernel, name = _product_choice(a, b, a)
+    tabled_config = _PRODUCTS.get(kernel, {}).get(name)
+    if kernel == PLAIN or (tabled_config is not None and _takes(tabled_config, a, b)):
         return None
     return _ruled(a, b, has_steps=False, in_lines=in_lines)
 

@@ -5,7 +5,6 @@ The file lies beside asv's result and has its name, with ``.jsonl`` at the end, 
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -114,8 +113,11 @@ def read_lines(path: Path) -> Iterator[Line]:
     except FileNotFoundError:
         return
     for text in lines:
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            yield from_json(text, Line)
+        try:
+            line = from_json(text, Line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        yield line
 
 
 def read_cases(path: Path) -> list[CaseLog]:
