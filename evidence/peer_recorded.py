@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RESULTS = FOLDER.parent / "results" / DEVICE
-#: Suites of products in 16 bits.
+#: Classes of cases, as they are told, and the suites of products in 16 bits.
+_SIXTEEN, _EIGHT, _ATTENTION = "products in 16 bits", "products in fp8", "attention"
 _PRODUCTS = frozenset({"Matmul", "MatmulSizes", "Linear", "WeightGradient"})
 #: A recording is whole that has such a part of the cases that recordings have in the median.
 WHOLE = 0.9
@@ -79,7 +80,7 @@ class RecordedCase:
     @property
     def is_attention(self) -> bool:
         """Whether it is attention."""
-        return self.suite.endswith("Attention")
+        return _class_of(self.suite) == _ATTENTION
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,7 +133,7 @@ class Recorded:
         return self.origin.machine.gpu.name if self.origin.machine.gpu else "no GPU"
 
 
-def read_history(folder: Path = RESULTS) -> tuple[Recording, ...]:
+def read_recordings(folder: Path = RESULTS) -> tuple[Recording, ...]:
     """Read what was recorded beside the anchor of the newest commit, which comes last.
 
     What is interrupted is left out until it is whole: ratios of some cases are not those of all.
@@ -163,7 +164,7 @@ def _read(path: Path) -> Recording | None:
 
 def recorded(folder: Path = RESULTS) -> Recorded | None:
     """Read the recording of the newest commit; None where there is none. Operations and bytes the suites count."""
-    history = read_history(folder)
+    history = read_recordings(folder)
     if not history:
         return None
     suites = discover(FOLDER.parent / "benchmarks").suites
@@ -199,17 +200,17 @@ def climb(history: Sequence[Recording]) -> dict[str, list[float]]:
         f"{title}, cases: {len(by_class[title])}": [
             statistics.geometric_mean(_speed(each.cases[name]) for name in by_class[title]) for each in history
         ]
-        for title in ("products in 16 bits", "products in fp8", "attention")
+        for title in (_SIXTEEN, _EIGHT, _ATTENTION)
         if title in by_class
     }
 
 
 def _class_of(suite: str) -> str:
     if suite.endswith("Attention"):
-        return "attention"
+        return _ATTENTION
     if suite == "MatmulFp8":
-        return "products in fp8"
-    return "products in 16 bits" if suite in _PRODUCTS else ""
+        return _EIGHT
+    return _SIXTEEN if suite in _PRODUCTS else ""
 
 
 def _speed(case: CaseLog) -> float:

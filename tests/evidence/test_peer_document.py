@@ -13,7 +13,7 @@ from evidence import peer_document, peer_records
 from evidence.peer_document import OTHER_DEVICE, PAGE, blocks, plots, standing, write
 from evidence.peer_goals import ATTENTION_GROUPS, FP8, PRODUCTS, Group
 from evidence.peer_plots import DEVICE, measured_plots
-from evidence.peer_recorded import Recorded, read_history, recorded
+from evidence.peer_recorded import Recorded, read_recordings, recorded
 from evidence.peer_records import Peers
 from evidence.peer_shapes import MATMUL, peers_at
 from evidence.samples import FOLDER
@@ -277,7 +277,7 @@ def test_of_recordings_those_count_that_are_whole_and_of_one_anchor(tmp_path: Pa
     (tmp_path / "begun-env.jsonl").write_bytes((tmp_path / "bbbbbbbb-env.jsonl").read_bytes())
     write_recording(tmp_path, "7" * 40, 5, speeds={})
 
-    assert [each.commit[0] for each in read_history(tmp_path)] == ["b", "c", "d"]
+    assert [each.commit[0] for each in read_recordings(tmp_path)] == ["b", "c", "d"]
 
 
 def test_what_failed_when_it_was_measured_again_is_not_told(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_what_failed_when_it_was_measured_again_is_not_told(tmp_path: Path) -> N
 
 def test_where_nothing_is_recorded_there_is_nothing(tmp_path: Path) -> None:
     assert recorded(tmp_path) is None
-    assert read_history(tmp_path) == ()
+    assert read_recordings(tmp_path) == ()
 
 
 def test_lengths_are_told_beside_the_same_attention_without_them(own: Recorded | None) -> None:

@@ -74,13 +74,10 @@ def routed_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Prepare
     """
     if _is_plain():
         return None
-    kernel, name = _product_choice(a, b, c)
-    if kernel == PLAIN:
-        return None
-    config = _PRODUCTS.get(kernel, {}).get(name)
-    if config is None or not _takes(config, a, b):
-        config = _ruled(a, b) if _is_hopper(a) and can_multiply_short(a, b) else None
-    return None if config is None else prepared_product(a, b, c, config)
+    config = _tabled_product(a, b, c)
+    if config is None and _is_hopper(a) and can_multiply_short(a, b):
+        config = _ruled(a, b)
+    return None if config is None or isinstance(config, str) else prepared_product(a, b, c, config)
 
 
 def ruled_product(a: torch.Tensor, b: torch.Tensor, *, in_lines: bool = False) -> ProductConfig | None:
@@ -93,11 +90,7 @@ def ruled_product(a: torch.Tensor, b: torch.Tensor, *, in_lines: bool = False) -
         b: (K, N), of the same dtype, which is that of the product.
         in_lines: whether what is multiplied are copies, whose rows begin with lines of memory.
     """
-    if _is_plain() or not _is_hopper(a):
-        return None
-    kernel, name = _product_choice(a, b, a)
-    tabled_config = _PRODUCTS.get(kernel, {}).get(name)
-    if kernel == PLAIN or (tabled_config is not None and _takes(tabled_config, a, b)):
+    if _is_plain() or not _is_hopper(a) or _tabled_product(a, b, a) is not None:
         return None
     return _ruled(a, b, has_steps=False, in_lines=in_lines)
 
@@ -265,9 +258,13 @@ def _is_plain() -> bool:
     return asked or bool(knobs.runtime.interpret)
 
 
-def _product_choice(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[str, str]:
-    """Return what `_choice` does for a product."""
-    return _choice(PRODUCTS, product_key(a, b, c), (a, b.T if lies_by_columns(b) else b))
+def _tabled_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> ProductConfig | str | None:
+    """Return what a table has that takes these operands, `PLAIN` for the plain kernel; None where it has nothing."""
+    kernel, name = _choice(PRODUCTS, product_key(a, b, c), (a, b.T if lies_by_columns(b) else b))
+    config = _PRODUCTS.get(kernel, {}).get(name)
+    if kernel == PLAIN:
+        return PLAIN
+    return config if config is not None and _takes(config, a, b) else None
 
 
 def _choice(kernels: tuple[str, ...], key: str, operands: Sequence[torch.Tensor]) -> tuple[str, str]:
