@@ -89,7 +89,7 @@ ODD_COLUMNS = " odd columns"
 #: are, since one of the three of these loses by that.
 ODD = " odd, few rows or columns"
 #: Products that nothing was fitted to: of transformers' layers, of few rows and many, of sides between powers of two;
-#: those that are over in microseconds; those of few rows; with B by columns, what tables have by rows alone; and with
+#: those that are over in microseconds; those of few rows; with B by columns, what tables had by rows alone; and with
 #: columns that 8 does not divide.
 HELD_OUT = {
     "": (

@@ -114,11 +114,8 @@ def test_of_lengths_there_is_a_form_of_what_calls_take() -> None:
 
 def products_of_forms() -> set[object]:
     """Return what the forms of products branch on."""
-    found: set[object] = {
-        together("16 bits", PRODUCTS[form])
-        for form in ProductForms.params[0]
-        if not form.startswith("plain") and form in PRODUCTS
-    }
+    forms = [form.partition(", ") for form in ProductForms.params[0] if not form.startswith("plain")]
+    found: set[object] = {together(columns or "by rows", PRODUCTS[name]) for name, _, columns in forms}
     for form in Fp8Forms.params[0]:
         kind, name = form.split(": ")
         sums = kind.split()[0]
@@ -133,7 +130,7 @@ def test_of_products_there_is_a_form_for_all_that_tables_have() -> None:
             sums = "float32" if key.split(", ")[3] == "True" else "fast"
             tabled.add(together(sums, fp8_config(sums, name)))
         else:
-            tabled.add(together("16 bits", PRODUCTS[name]))
+            tabled.add(together("by columns" if key.endswith(", by columns") else "by rows", PRODUCTS[name]))
 
     assert tabled <= products_of_forms()
 
@@ -143,12 +140,12 @@ def test_of_products_there_is_a_form_for_all_that_rules_take() -> None:
     for sizes, processors in itertools.product(itertools.product(SIDES, repeat=3), PROCESSORS):
         rows, columns = (product_config(*sizes, processors=processors, by_columns=turned) for turned in (False, True))
         fast, promoted = (fp8_product_config(*sizes, processors=processors, promotes=each) for each in (False, True))
-        for kind, config in (("16 bits", rows), ("16 bits", columns), ("fast", fast), ("float32", promoted)):
+        for kind, config in (("by rows", rows), ("by columns", columns), ("fast", fast), ("float32", promoted)):
             if config is not None:
                 ruled[together(kind, config)] = f"{kind}: {config}"
     taken = products_of_forms()
 
-    assert len(ruled) >= 51
+    assert len(ruled) >= 67
     assert [text for branches, text in ruled.items() if branches not in taken] == []
 
 
