@@ -58,8 +58,8 @@ def present_machine() -> tuple[Machine, str, str]:
 
 
 def newest(folder: Path, stem: str, record: type[Kept]) -> Kept | None:
-    """Read the newest measurement that a folder has, if it has one."""
-    found = [from_json(path.read_bytes(), record) for path in sorted(folder.glob(f"{stem}-*.json"))]
+    """Read the newest measurement that a folder has, if it has one; of one day the last by name, which has the hour."""
+    found = [from_json(path.read_bytes(), record) for path in sorted(folder.glob(f"{stem}-*.json"), reverse=True)]
     return max(found, key=lambda each: each.date, default=None)
 
 

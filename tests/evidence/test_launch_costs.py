@@ -73,6 +73,16 @@ def test_the_newest_is_told(tmp_path: Path) -> None:
     assert found.date == "2026-11-24"
 
 
+def test_of_one_day_the_last_by_name_is_told(tmp_path: Path) -> None:
+    for name, kernels in (("2026-11-24", "before"), ("2026-11-24T1017", "after")):
+        (tmp_path / f"launch-{name}.json").write_bytes(to_json(replace(COSTS, kernels=kernels)))
+
+    found = kept(tmp_path)
+
+    assert found is not None
+    assert found.kernels == "after"
+
+
 def test_without_a_gpu_it_says_so_and_leaves_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flopwatch.measure.nvml.present_gpus", dict)
     out = tmp_path / "launch.json"
