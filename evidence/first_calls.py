@@ -232,11 +232,10 @@ def _rows(found: FirstCalls) -> list[tuple[str, ...]]:
 
 def _tuning(found: FirstCall) -> tuple[str, str]:
     """Tell what the longer autotuning took, if that is known, and whether it reaches the goal."""
-    if found.tuned is None:
-        return "", ""
-    longest = max(found.tuned)
-    reached = "reached" if longest <= GOAL_S else "**not reached**"
-    return format_seconds(longest) if longest else "none", reached
+    longest = max(found.tuned or (0.0,))
+    if not longest:
+        return "" if found.tuned is None else "none", ""
+    return format_seconds(longest), "reached" if longest <= GOAL_S else "**not reached**"
 
 
 def _cells(found: FirstCall, process: int, sizes: tuple[float, float]) -> tuple[str, ...]:
