@@ -25,7 +25,7 @@ import torch
 import triton
 
 from evidence.candidates import Findings, geometric_mean, main
-from evidence.matmul_candidates import PLAIN_BELOW, PROCESSORS, MatmulExperiment, dealt_out, promising
+from evidence.matmul_candidates import EARLY_BELOW, PROCESSORS, MatmulExperiment, dealt_out, promising
 from evidence.peer_shapes import FP8_FEW, FP8_SCALES, FP8_SUMS, LANGUAGE_MODEL, MATMUL_FP8, sizes
 from evidence.race import Contest, Point
 from evidence.routes import take_plain_kernels
@@ -74,7 +74,7 @@ HELD_OUT = (
 MOST_LOW = 3
 #: Products of fewer multiplications are raced as they come before the launch in front of theirs has ended, too: twice
 #: as many as of 16 bits, which take as long.
-DEPENDENT_BELOW = 2 * PLAIN_BELOW
+DEPENDENT_BELOW = 2 * EARLY_BELOW
 #: Of the fastest, below which a point is told by itself.
 FAR = 0.95
 #: Of the workspace that all candidates have in turn: more than any of them needs.

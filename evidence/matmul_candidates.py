@@ -30,7 +30,7 @@ from evidence.peer_shapes import MATMUL, MATMUL_DTYPES, sizes
 from evidence.race import Contest, Point
 from evidence.routes import take_plain_kernels
 from evidence.turns import GpuTurns, is_alive
-from flopwatch.kernels import stream_k, triton_matmul
+from flopwatch.kernels import routes, triton_matmul
 from flopwatch.kernels.hopper_choice import predicted_cycles, product_config, tiles_of
 from flopwatch.kernels.hopper_copying import hopper_copying_matmul
 from flopwatch.kernels.hopper_matmul import CONFIGS, OTHER_GROUPS, TILES, HopperConfig, can_multiply, hopper_matmul
@@ -39,7 +39,7 @@ from flopwatch.kernels.known import PLAIN as PLAIN_PEER
 from flopwatch.kernels.reference import matmul_reference
 from flopwatch.kernels.routes import ProductConfig, prepared_product, product_key
 from flopwatch.kernels.scratch import is_worth_lines
-from flopwatch.kernels.stream_k import Balance, StreamKConfig, stream_k_matmul
+from flopwatch.kernels.stream_k import Balance
 from flopwatch.kernels.thin_matmul import CANDIDATES, MOST_ROWS, ThinConfig, thin_matmul
 from flopwatch.kernels.wave_choice import tiles_for, wave_cycles
 from flopwatch.kernels.workspace import Workspace
@@ -59,10 +59,9 @@ if TYPE_CHECKING:
 PROCESSORS = 132
 #: Candidates of a shape, and how many of the best are raced with other groups of rows too.
 MOST, REGROUPED = 10, 2
-(PLAIN,) = stream_k.CANDIDATES
-#: Its tiles are small: raced up to here. Up to here the others are raced as they come before the launch in front of
-#: theirs has ended, too: of longer products the start is too small a part.
-PLAIN_BELOW = 2**36
+#: Up to here all are raced as they come before the launch in front of theirs has ended, too: of longer products the
+#: start is too small a part.
+EARLY_BELOW = 2**36
 #: Products with `hopper_short_kernel`: multiplications and elements of C, of which 2**23 are two and a half rounds of
 #: its largest tiles on an H200; of its tiles so many are raced.
 SHORT_BELOW, SHORT_WAVES, MOST_SHORT = 2**34, 2**23, 12
@@ -141,15 +140,13 @@ def candidates(shape: str, *, by_columns: bool = False, processors: int = PROCES
         chosen += [config for config in first if config.block_m <= MOST_ROWS][: MOST // 2]
     else:
         chosen += promising(first, m, n, processors=processors)
-        if m * n * k < PLAIN_BELOW:
-            chosen.append(PLAIN)
     if m * n * k < SHORT_BELOW and m * n <= SHORT_WAVES:
         in_lines = not by_columns and (n % 8 != 0 or k % 8 != 0)  # by way of copies
         tiles = [tile for tile in (*tiles_for(m), *TABLED_TILES) if tile.row_step == 1 or not in_lines]
         cycles = partial(wave_cycles, m=m, n=n, k=k, processors=processors, by_columns=by_columns, in_lines=in_lines)
         chosen += sorted(tiles, key=cycles)[:MOST_SHORT]
-    if m * n * k < PLAIN_BELOW:
-        chosen += [replace(config, dependent=True) for config in chosen if not isinstance(config, StreamKConfig)]
+    if m * n * k < EARLY_BELOW:
+        chosen += [replace(config, dependent=True) for config in chosen]
     return {str(config): config for config in chosen}
 
 
@@ -226,8 +223,6 @@ def multiply(a: torch.Tensor, b: torch.Tensor, config: ProductConfig, workspace:
             return hopper_short_matmul(a, b, config)
         case ThinConfig():
             return thin_matmul(a, b, config, workspace=workspace)
-        case StreamKConfig():
-            return stream_k_matmul(a, b, config, workspace=workspace)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,7 +242,7 @@ class MatmulExperiment:
     @property
     def source(self) -> str:
         """What outcomes depend on: the kernels' files and who compiles them."""
-        folder = Path(stream_k.__file__).parent
+        folder = Path(routes.__file__).parent
         others = (
             folder / f"{name}.py"
             for name in (
@@ -398,8 +393,6 @@ class MatmulExperiment:
                 kernel = "hopper_short_kernel"
             case ThinConfig():
                 kernel = "thin_matmul_kernel"
-            case StreamKConfig():
-                kernel = "stream_k_kernel"
             case _:
                 return None
         return Choice(kernel=kernel, config=winner, key=product_key(a, b, empty((a.shape[0], b.shape[1]))))

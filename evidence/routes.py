@@ -38,7 +38,6 @@ GAINS = MappingProxyType(
         "hopper_short_kernel": GLUON_GAIN,
         "hopper_attention_kernel": GLUON_GAIN,
         "thin_matmul_kernel": TRITON_GAIN,
-        "stream_k_kernel": TRITON_GAIN,
     }
 )
 #: Beside the tables of autotuned kernels, which a gate can pin.

@@ -24,7 +24,6 @@ from flopwatch.kernels.hopper_short import SHORT
 from flopwatch.kernels.reference import attention_reference, matmul_reference
 from flopwatch.kernels.routes import prepared_product
 from flopwatch.kernels.scratch import ALIGNMENT, DEPTH
-from flopwatch.kernels.stream_k import STREAM_K
 from flopwatch.kernels.thin_fp8 import THIN_FP8, prepare_thin_fp8
 from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, ThinConfig
 
@@ -59,7 +58,7 @@ COPYING = MappingProxyType(
 #: Of what is copied: M, N, K, no multiples of a tile's sides: by what divides them 8 elements are loaded at once, 2, 1.
 COPIED = MappingProxyType({"eights": (333, 776, 1240), "even rows": (333, 778, 1234), "odd rows": (333, 777, 1235)})
 #: By name, all that products of 16-bit elements may take.
-PRODUCTS: MappingProxyType[str, ProductConfig] = MappingProxyType({**CONFIGS, **SHORT, **THIN, **STREAM_K})
+PRODUCTS: MappingProxyType[str, ProductConfig] = MappingProxyType({**CONFIGS, **SHORT, **THIN})
 _BYTES = 2
 
 
@@ -214,7 +213,6 @@ class ProductForms(Suite):
             "thin 64x128/2 w4 s5 pdl",
             "thin 64x128/2 w4 s5 pdl, by columns",
             "thin 32x128/1 w4 s9 upright pdl",
-            "plain 64x128x64 w8 s4 g8 wave",
         ),
     )
     param_names = ("form",)

@@ -114,7 +114,7 @@ def test_of_lengths_there_is_a_form_of_what_calls_take() -> None:
 
 def products_of_forms() -> set[object]:
     """Return what the forms of products branch on."""
-    forms = [form.partition(", ") for form in ProductForms.params[0] if not form.startswith("plain")]
+    forms = [form.partition(", ") for form in ProductForms.params[0]]
     found: set[object] = {together(columns or "by rows", PRODUCTS[name]) for name, _, columns in forms}
     for form in Fp8Forms.params[0]:
         kind, name = form.split(": ")

@@ -21,7 +21,6 @@ from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS
 from flopwatch.kernels.hopper_matmul import CONFIGS
 from flopwatch.kernels.hopper_short import SHORT, ShortConfig
 from flopwatch.kernels.known import PLAIN, TABLES, known_choices
-from flopwatch.kernels.stream_k import STREAM_K
 from flopwatch.kernels.thin_fp8 import THIN_FP8
 from flopwatch.kernels.thin_matmul import THIN
 from flopwatch.model import Case, Choice, to_json
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 GPU = "NVIDIA H200"
-HOPPER, THIN_NAME, STREAM = next(iter(CONFIGS)), next(iter(THIN)), next(iter(STREAM_K))
+HOPPER, THIN_NAME = next(iter(CONFIGS)), next(iter(THIN))
 ATTENTION = HOPPER_ATTENTION[64][0].name
 #: With columns of two instructions, and with such rows.
 WIDE, HIGH = (
@@ -54,7 +53,6 @@ CHOICES = (
     ("hopper_short_kernel", APART, "1004, 1000, 1000, float16, float16, float16"),
     ("thin_matmul_kernel", THIN_NAME, "16, 1536, 1536, float16, float16, float16"),
     ("thin_matmul_kernel", THIN_NAME, "128, 64, 64, float16, float16, float16"),
-    ("stream_k_kernel", STREAM, "1280, 1280, 1280, float16, float16, float16"),
     ("hopper_attention_kernel", ATTENTION, "2, 4, 4, 256, 256, 64, True, float16, float16"),
     ("hopper_attention_kernel", ATTENTION, "2, 4, 4, 640, 640, 64, True, float16, float16"),
 )
@@ -105,7 +103,6 @@ CALLS = {
     "high": lambda: triton_matmul(half(768, 1024), half(1024, 768)),
     "kernel that is gone": lambda: triton_matmul(half(768, 640), half(640, 768)),
     "thin": lambda: triton_matmul(half(16, 1536), half(1536, 1536)),
-    "stream": lambda: triton_matmul(half(1280, 1280), half(1280, 1280)),
     "attention": lambda: flash_attention(*[half(2, 4, 256, 64)] * 3, causal=True),
     "single": lambda: triton_matmul(half(1536, 1536, dtype=torch.float32), half(1536, 1536, dtype=torch.float32)),
     "another size": lambda: triton_matmul(half(2048, 1536), half(1536, 4096)),
@@ -166,7 +163,6 @@ TAKEN = {
     "wide": "hopper_short_kernel",
     "high": "hopper_short_kernel",
     "thin": "thin_matmul_kernel",
-    "stream": "stream_k_kernel",
     "attention": "hopper_attention_kernel",
     "attention of lengths": "hopper_attention_kernel",
     "single": "hopper_matmul_kernel",
@@ -357,10 +353,10 @@ def test_what_is_interpreted_is_the_plain_kernel(cuda: str, tmp_path: Path, monk
     if HAS_GPU:
         pytest.skip("nothing is interpreted beside a GPU")
     key = "16, 32, 48, float16, float16, float16"
-    monkeypatch.setattr(routes, "FOLDER", write_table(tmp_path, (("stream_k_kernel", STREAM, key),)))
+    monkeypatch.setattr(routes, "FOLDER", write_table(tmp_path, (("thin_matmul_kernel", THIN_NAME, key),)))
     a, b = torch.randn(16, 48, device=cuda).half(), torch.randn(48, 32, device=cuda).half()
 
-    assert routes.known_routes(routes.PRODUCTS, tmp_path) == {(GPU, key): ("stream_k_kernel", STREAM)}
+    assert routes.known_routes(routes.PRODUCTS, tmp_path) == {(GPU, key): ("thin_matmul_kernel", THIN_NAME)}
     assert routes.routed_product(a, b, torch.empty(16, 32, device=cuda).half()) is None
 
 
@@ -387,7 +383,6 @@ def test_all_that_tables_have_is_in_the_lists() -> None:
         "hopper_matmul_kernel": {*CONFIGS, *FP8_CONFIGS[False]},
         "hopper_short_kernel": {*SHORT},
         "thin_matmul_kernel": {*THIN, *THIN_FP8[False]},
-        "stream_k_kernel": {*STREAM_K},
     }
     for kernel, config in routes.known_routes((*routes.PRODUCTS, *routes.FP8_PRODUCTS), TABLES).values():
         assert config in named[kernel]
@@ -400,7 +395,7 @@ def test_all_that_tables_have_is_in_the_lists() -> None:
 #: as that takes on the host at hand: hosts of H200s were seen to take 10.7, 12 and 15.0 us for it (to 2026-11-23).
 HOST_US = 12.0
 OF_TORCH = HOST_US / 10.7
-#: A hang costs this: ten kernels are compiled, and traced by torch.compile.
+#: A hang costs this: nine kernels are compiled, and traced by torch.compile.
 DEADLINE_S = 240.0
 #: Runs in a process of its own, since a kernel whose barriers are wrong hangs. Prints of each call its kernel; the
 #: errors in eps of its first result and of one past Triton's dispatch, both into poisoned memory; how many of that one
@@ -419,7 +414,6 @@ from flopwatch.poison import PoisonedAllocations
 routes.FOLDER = Path(sys.argv[1])
 attention, matmul = (sys.modules[f"flopwatch.kernels.{name}"] for name in ("attention", "matmul"))
 a, b, c = (torch.randn(rows, 1536, device="cuda").half() for rows in (1544, 1536, 16))
-d = torch.randn(1280, 1280, device="cuda").half()
 e, f = (torch.randn(shape, device="cuda").half() for shape in ((768, 1536), (1536, 768)))
 g, h = (torch.randn(768, depth, device="cuda").half() for depth in (896, 1024))
 i, j = (each.T.contiguous() for each in (g, h))
@@ -438,7 +432,6 @@ for name, module, call, reference in (
     ("wide", matmul, lambda: triton_matmul(g, i), lambda: matmul_reference(g, i)),
     ("high", matmul, lambda: triton_matmul(h, j), lambda: matmul_reference(h, j)),
     ("thin", matmul, lambda: triton_matmul(c, b), lambda: matmul_reference(c, b)),
-    ("stream", matmul, lambda: triton_matmul(d, d), lambda: matmul_reference(d, d)),
     (
         "attention",
         attention,

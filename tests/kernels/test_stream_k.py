@@ -1,24 +1,17 @@
-"""The shares: as integers for all small products, and in the plain kernel, which the interpreter runs."""
+"""The shares: as integers for all small products, and in a plain kernel, which the interpreter runs."""
 
 from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from tests.conftest import HAS_GPU
+from tests.kernels.plain_stream_k import BLOCK_M, BLOCK_N, multiply
 
 from flopwatch.kernels.reference import matmul_reference
-from flopwatch.kernels.stream_k import (
-    Balance,
-    Schedule,
-    StreamKConfig,
-    stream_k_matmul,
-)
+from flopwatch.kernels.stream_k import Balance, Schedule
 from flopwatch.kernels.tiles import first_contributor, tile_position, visit, visits
 from flopwatch.kernels.workspace import Workspace
 from flopwatch.measure.numbers import difference
@@ -29,7 +22,6 @@ if TYPE_CHECKING:
 
     Normal = Callable[..., torch.Tensor]
 
-CONFIG = StreamKConfig(block_m=16, block_n=32, block_k=16, group_m=2, num_warps=4, num_stages=2)
 #: Tiles, steps and multiprocessors (with one or two programs) of products that were slow for their last wave.
 REAL = [
     (64, 8, 132),
@@ -143,53 +135,28 @@ def test_a_product_in_equal_shares_is_right(normal: Normal, balance: Balance, pr
     a, b = normal(53, 70), normal(70, 90)
 
     with PoisonedAllocations():
-        c = on(processors, a, b, replace(CONFIG, balance=balance))
+        c = multiply(a, b, processors=processors, balance=balance)
 
     assert (difference(c, matmul_reference(a, b)).max_diff_eps or 9.0) <= 1.0
 
 
-def on(processors: int, a: torch.Tensor, b: torch.Tensor, config: StreamKConfig) -> torch.Tensor:
-    """Multiply as a GPU of so many multiprocessors would."""
-    with pytest.MonkeyPatch.context() as patch:
-        major, minor = torch.cuda.get_device_capability() if HAS_GPU else (9, 0)  # which Triton asks for, too
-        properties = SimpleNamespace(multi_processor_count=processors, major=major, minor=minor)
-        patch.setattr(torch.cuda, "get_device_properties", lambda _device: properties)
-        return stream_k_matmul(a, b, config)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("transposed", [False, True], ids=["by rows", "by columns"])
-def test_any_strides_and_whole_tiles_are_right_too(normal: Normal, dtype: torch.dtype, transposed: bool) -> None:
+def test_whole_tiles_are_right_too(normal: Normal, dtype: torch.dtype) -> None:
     a, b = normal(32, 64, dtype=dtype), normal(64, 96, dtype=dtype)
-    if transposed:
-        a, b = a.T.contiguous().T, b.T.contiguous().T
 
-    c = on(5, a, b, CONFIG)
+    c = multiply(a, b, processors=5, balance=Balance.WAVE)
 
     assert c.dtype == dtype
     assert (difference(c, matmul_reference(a, b)).max_diff_eps or 9.0) <= 1.0
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-def test_rows_and_columns_of_eights_are_right(normal: Normal, transposed: bool) -> None:
-    a, b = normal(40, 72), normal(72, 88)
-    if transposed:
-        a, b = a.T.contiguous().T, b.T.contiguous().T
-
-    c = on(5, a, b, CONFIG)
-
-    error = difference(c, matmul_reference(a, b)).max_diff_eps
-    assert error is not None
-    assert error <= 1.0
-
-
 def test_a_workspace_is_as_it_was_after_each_launch_and_the_bits_are_the_same(normal: Normal) -> None:
     a, b = normal(24, 60), normal(60, 40)
     schedule = Schedule.of(2 * 2, 4, slots=132, balance=Balance.WAVE)
-    workspace = Workspace.of(schedule, 16 * 32, device=a.device)
+    workspace = Workspace.of(schedule, BLOCK_M * BLOCK_N, device=a.device)
     workspace.parts.fill_(float("nan"))
 
-    results = [stream_k_matmul(a, b, CONFIG, workspace=workspace) for _ in range(3)]
+    results = [multiply(a, b, processors=132, balance=Balance.WAVE, workspace=workspace) for _ in range(3)]
 
     assert workspace.flags.count_nonzero() == 0
     assert all(torch.equal(results[0], result) for result in results)
@@ -197,7 +164,7 @@ def test_a_workspace_is_as_it_was_after_each_launch_and_the_bits_are_the_same(no
 
 def test_a_workspace_that_is_too_small_is_refused(normal: Normal) -> None:
     a, b = normal(40, 100), normal(100, 70)
-    workspace = Workspace.of(Schedule(programs=2, shared=2), 16 * 32, device=a.device)
+    workspace = Workspace.of(Schedule(programs=2, shared=2), BLOCK_M * BLOCK_N, device=a.device)
 
     with pytest.raises(ValueError, match="workspace is too small"):
-        stream_k_matmul(a, b, CONFIG, workspace=workspace)
+        multiply(a, b, processors=132, balance=Balance.WAVE, workspace=workspace)

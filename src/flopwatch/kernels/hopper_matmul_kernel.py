@@ -4,8 +4,8 @@ One warp loads tiles of A and B by the tensor memory accelerator into a ring of 
 multiply them and send C off in slices, while the loads of the next tile run. Tiles that leave a wave partly empty can
 be shared by programs, as `flopwatch.kernels.stream_k` deals them out.
 
-Triton's interpreter does not run Gluon: what is tested without a GPU is the arithmetic, in the plain kernel of
-`stream_k`, and what the compiler makes of this one.
+Triton's interpreter does not run Gluon: what is tested without a GPU is the arithmetic of shares, in a plain kernel
+of the tests, and what the compiler makes of this one.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators

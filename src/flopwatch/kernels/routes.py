@@ -26,7 +26,6 @@ from flopwatch.kernels.hopper_fp8 import FP8_CONFIGS, can_multiply_fp8, prepare_
 from flopwatch.kernels.hopper_matmul import CONFIGS, HopperConfig, can_multiply, lies_by_columns, prepare_hopper
 from flopwatch.kernels.hopper_short import SHORT, ShortConfig, can_multiply_short, can_step, prepare_short
 from flopwatch.kernels.known import PLAIN, TABLES, key_text, tabled, version_of
-from flopwatch.kernels.stream_k import STREAM_K, StreamKConfig, prepare_stream_k
 from flopwatch.kernels.thin_fp8 import MOST_FP8_ROWS, THIN_FP8, prepare_thin_fp8
 from flopwatch.kernels.thin_matmul import MOST_ROWS, THIN, ThinConfig, prepare_thin
 from flopwatch.kernels.tuner import VARIABLE
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from flopwatch.kernels.prepared import Prepared
 
-ProductConfig: TypeAlias = HopperConfig | ShortConfig | ThinConfig | StreamKConfig
+ProductConfig: TypeAlias = HopperConfig | ShortConfig | ThinConfig
 
 #: Kernels for products beside the plain one, and their configurations by name.
 _PRODUCTS: Mapping[str, Mapping[str, ProductConfig]] = MappingProxyType(
@@ -45,7 +44,6 @@ _PRODUCTS: Mapping[str, Mapping[str, ProductConfig]] = MappingProxyType(
         "hopper_matmul_kernel": CONFIGS,
         "hopper_short_kernel": SHORT,
         "thin_matmul_kernel": THIN,
-        "stream_k_kernel": STREAM_K,
     }
 )
 PRODUCTS = tuple(_PRODUCTS)
@@ -107,8 +105,6 @@ def _takes(config: ProductConfig, a: torch.Tensor, b: torch.Tensor) -> bool:
     match config:
         case ThinConfig():
             return a.shape[0] <= MOST_ROWS
-        case StreamKConfig():
-            return True
         case ShortConfig():
             return _is_hopper(a) and can_multiply_short(a, b) and can_step(a.shape[0], config)
         case HopperConfig():
@@ -124,8 +120,6 @@ def prepared_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, config: 
             return prepare_short(a, b, c, config)
         case ThinConfig():
             return prepare_thin(a, b, c, config)
-        case StreamKConfig():
-            return prepare_stream_k(a, b, c, config)
 
 
 def routed_fp8_product(
